@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from airflow.providers.common.compat.sdk import (
     AirflowFailException,
@@ -340,13 +340,14 @@ def push_report(ti: Any, report: Location) -> None:
     """Let Airflow's pages find a report, and link to it."""
     ti.xcom_push(key=REPORT_KEY, value=report.uri)
     # Even an empty link: Airflow logs an error for a link whose XCom is missing.
-    ti.xcom_push(key=REPORT_URL, value=_configured_link(report) or _page(ti))
+    page = page_of("reports", ti.dag_id, ti.run_id, ti.task_id, str(ti.map_index))
+    ti.xcom_push(key=REPORT_URL, value=_configured_link(report) or page)
 
 
-def _page(ti: Any) -> str:
-    """Return the path of the page that Airflow serves a report on; empty before Airflow 3.1."""
-    parts = (ti.dag_id, ti.run_id, ti.task_id, str(ti.map_index))
-    return "/compliance/reports/" + "/".join(quote(part, safe="") for part in parts) if HAS_FORMS else ""
+def page_of(*parts: str) -> str:
+    """Return the path of one of the pages inside Airflow; empty before Airflow 3.1, which has none."""
+    base = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
+    return "/".join([f"{base}/compliance", *(quote(part, safe="") for part in parts)]) if HAS_FORMS else ""
 
 
 def _configured_link(report: Location) -> str:

@@ -20,7 +20,7 @@ from airflow_provider.compat import (
 )
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError
 from airflow_provider.hooks.non_retryable import as_non_retryable
-from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
+from airflow_provider.operators.base import ComplianceBaseOperator, entry_point, page_of
 from airflow_provider.params import as_json_or_file, optional, required
 from airflow_provider.provenance import describe_attempt, read_provenance
 from airflow_provider.review.form import Form, list_demands
@@ -214,7 +214,9 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         send_map_index(self, context)
         self._set_fields()
         self.subject = self._form.subject
-        self.body = self._form.render(self.body or "", selection.omitted, self._read_demands())
+        ti = context["ti"]
+        page = page_of("runs", ti.dag_id, ti.run_id) if self._form.common("findings") else ""
+        self.body = self._form.render(self.body or "", selection.omitted, self._read_demands(), page)
         try:
             # Not by way of super(): also a resumed task asks, and Airflow lets only `execute` call `execute`.
             return unwrap(HITLOperator.execute)(self, context)

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import FastAPI, HTTPException, Request
-from fastapi.responses import HTMLResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.pages import nights
@@ -106,9 +106,18 @@ def make_app() -> FastAPI:
     async def show_nights(request: Request, user: GetUserDep) -> Response:
         dag_ids = await readable_dags(user)
         roots = await run_blocking(nights.find_roots, dag_ids)
-        calls = [run_blocking(nights.list_nights, root_id, root, dag_ids) for root_id, root in roots.items()]
-        chains = [chain for chain in await asyncio.gather(*calls) if chain.nights or chain.problem]
-        return page("nights.html", request, chains=chains)
+
+        async def read_chain(root_id: str, root: str) -> nights.ClosedNights:
+            try:
+                found = await run_blocking(nights.list_nights, root, dag_ids)
+            except HTTPException as error:  # a store that fails does not hide the others
+                return nights.ClosedNights(root_id, root, problem=str(error.detail))
+            return nights.ClosedNights(root_id, root, found)
+
+        chains = await asyncio.gather(*(read_chain(*item) for item in roots.items()))
+        return page(
+            "nights.html", request, chains=[chain for chain in chains if chain.nights or chain.problem]
+        )
 
     @app.get("/reports/{dag_id}/{run_id}/{task_id}/{map_index}")
     async def show_report(
@@ -120,6 +129,19 @@ def make_app() -> FastAPI:
             nights.find_report, dag_id=dag_id, run_id=run_id, task_id=task_id, map_index=map_index
         )
         return await send_report(found)
+
+    @app.get("/runs/{dag_id}/{run_id}")
+    async def show_run(
+        request: Request, dag_id: str, run_id: str, user: GetUserDep, source: str = ""
+    ) -> Response:
+        """Show the report of a night, or one of its documents: what a review's form links to."""
+        if dag_id not in await readable_dags(user):
+            raise HTTPException(403, "You may not read this DAG.")
+        root_id, report = await run_blocking(nights.find_run, dag_id, run_id)
+        if source and root_id:
+            base = str(request.scope.get("root_path", ""))
+            return RedirectResponse(f"{base}/document/{root_id}?source={quote(source, safe='')}")
+        return await send_report(report)
 
     @app.get("/nights/{root_id}/{number}")
     async def show_night(root_id: str, number: int, user: GetUserDep) -> Response:

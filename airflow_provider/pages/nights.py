@@ -11,7 +11,6 @@ from itertools import islice
 from typing import Any
 
 from airflow_provider.evidence.chain import Chain, ChainRecord
-from airflow_provider.exceptions import ComplianceError
 from airflow_provider.operators.base import REPORT_KEY, ROOT_KEY
 from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.storage.locations import Location
@@ -42,6 +41,14 @@ def find_report(**task_instance: Any) -> Location | None:
     return Location(uri) if _is_report(uri) else None
 
 
+def find_run(dag_id: str, run_id: str) -> tuple[str, Location | None]:
+    """Return the id of a run's root, and the report of its night, or of a task while the night is open."""
+    root = next(iter(_xcoms(ROOT_KEY, dag_id=dag_id, run_id=run_id)), None)
+    reports = [str(uri) for uri in _xcoms(REPORT_KEY, dag_id=dag_id, run_id=run_id) if _is_report(str(uri))]
+    reports.sort(key=lambda uri: ("/_evidence/" in uri, "/_assess/" in uri))
+    return digest(str(root)) if root else "", Location(reports[-1]) if reports else None
+
+
 def _is_report(uri: str) -> bool:
     return "/../" not in uri and REPORT.fullmatch(uri) is not None
 
@@ -64,10 +71,7 @@ def _xcoms(key: str, **wanted: Any) -> list[Any]:
 
 @dataclass
 class ClosedNights:
-    """The nights of a chain, newest first, each in its latest revision.
-
-    :param problem: why they can't be read
-    """
+    """The nights of a chain, or why they can't be read."""
 
     id: str
     root: str
@@ -75,21 +79,15 @@ class ClosedNights:
     problem: str = ""
 
 
-def list_nights(root_id: str, root: str, dag_ids: Collection[str]) -> ClosedNights:
-    """Read the nights of a chain that these DAGs have closed."""
-    found = ClosedNights(root_id, root)
-    try:
-        chain = Chain(Location(root))
-        latest: dict[tuple[object, object], ChainRecord] = {}
-        for entry in islice(chain.newest_first(chain.find_head()), 2 * MAX_NIGHTS):
-            if entry.record.get("dag_id") in dag_ids:
-                latest.setdefault((entry.record.get("run"), entry.record.get("destination")), entry)
-        nights = sorted(latest.values(), key=lambda night: str(night.record.get("night")), reverse=True)
-        found.nights = nights[:MAX_NIGHTS]
-    except ComplianceError as error:
-        log.warning("The nights below '%s' can't be read: %s", root, error)
-        found.problem = str(error)
-    return found
+def list_nights(root: str, dag_ids: Collection[str]) -> list[ChainRecord]:
+    """Read the nights of a chain that these DAGs have closed, newest first, each in its latest revision."""
+    chain = Chain(Location(root))
+    latest: dict[tuple[object, object], ChainRecord] = {}
+    for entry in islice(chain.newest_first(chain.find_head()), 2 * MAX_NIGHTS):
+        if entry.record.get("dag_id") in dag_ids:
+            latest.setdefault((entry.record.get("run"), entry.record.get("destination")), entry)
+    nights = sorted(latest.values(), key=lambda night: str(night.record.get("night")), reverse=True)
+    return nights[:MAX_NIGHTS]
 
 
 def find_night_report(root: str, number: int, dag_ids: Collection[str]) -> Location | None:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from typing import Any
+from urllib.parse import quote
 
 from airflow_provider.client.findings import Finding
 from airflow_provider.client.models import FeedbackCategory, Framework
@@ -133,25 +134,30 @@ class Form:
         return fields
 
     def render(
-        self, heading: str = "", omitted: str = "", demands: Mapping[tuple[str, str], str] | None = None
+        self,
+        heading: str = "",
+        omitted: str = "",
+        demands: Mapping[tuple[str, str], str] | None = None,
+        page: str = "",
     ) -> str:
         """Return the Markdown above the fields.
 
         :param heading: Markdown of the DAG author, shown first
         :param omitted: which findings are not on the form
         :param demands: what criteria demand, by framework and criterion
+        :param page: of the run, inside Airflow
         """
         title = " · ".join(filter(None, [self.document, self.common("framework")]))
-        links = {"Text": self.common("text_path"), "Source": self.common("source")}
         about = [f"**{escape(title, MAX_TITLE_CHARS)}**"] if title else []
-        about += [_link(label, uri) for label, uri in links.items() if uri]
+        about += _links(self.common("text_path"), self.common("source"), page)
+        about += [f"[Report](<{page}>)"] if page else []
         left_out = omitted and f"*Findings that are not on the form: {omitted}.*"
         counted = f"### {plural(len(self.findings), 'finding')} to review: {escape(self._counted, 300)}"
         parts = [heading.strip(), " · ".join(about), counted, INSTRUCTIONS, left_out, "---"]
         differing = [name for name in ("document", "framework") if not self.common(name)]
         for number, finding in enumerate(self.findings, 1):
             demand = (demands or {}).get((finding.framework, finding.criterion), "")
-            parts.append(_block(number, finding, differing, demand))
+            parts.append(_block(number, finding, differing, demand, page))
         return "\n\n".join(part for part in parts if part)
 
     def parse(
@@ -253,7 +259,13 @@ def _link(label: str, uri: str) -> str:
     return f"[{label}](<{url}>)" if url else f"{label}: {escape(shown, MAX_URI_CHARS)}"
 
 
-def _block(number: int, finding: ReviewedFinding, differing: Collection[str], demand: str) -> str:
+def _links(text_path: str, source: str, page: str) -> list[str]:
+    links = {"Text": text_path, "Source": source}
+    all_nights = [f"[All nights](<{page}?source={quote(source, safe='')}>)"] if page and source else []
+    return [_link(label, uri) for label, uri in links.items() if uri] + all_nights
+
+
+def _block(number: int, finding: ReviewedFinding, differing: Collection[str], demand: str, page: str) -> str:
     code = f" ({escape(finding.code, 60)})" if finding.code and finding.title else ""
     facts = [f"**{escape(format_category(finding.category), 80)}**"]
     if finding.score is not None:
@@ -264,8 +276,7 @@ def _block(number: int, finding: ReviewedFinding, differing: Collection[str], de
     if finding.because in CAUSES:
         facts.append(f"why: {CAUSES[finding.because]}")
     if "document" in differing:
-        links = {"Text": finding.text_path, "Source": finding.source}
-        facts += [_link(label, uri) for label, uri in links.items() if uri]
+        facts += _links(finding.text_path, finding.source, page)
     facts.append(f"response {finding.id}")
     quoted = escape(finding.rationale, MAX_RATIONALE_CHARS) or "*The service gave no rationale.*"
     title = f"#### {number}\\. {escape(format_name(finding), MAX_TITLE_CHARS)}{code}"

@@ -113,7 +113,7 @@ class Review:
     :param is_answered: the form was answered
     """
 
-    shown: Sequence[dict[str, Any]] = ()
+    shown: Sequence[dict[str, Any]] = field(default_factory=list)
     has_form: bool = False
     is_open: bool = False
     is_answered: bool = False

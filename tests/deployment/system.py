@@ -64,7 +64,7 @@ class Deployment:
     def run(self, *arguments: str) -> None:
         """Run an airflow command to its end."""
         done = subprocess.run(
-            _command(*arguments),
+            command(*arguments),
             env=self.environment,
             capture_output=True,
             text=True,
@@ -81,7 +81,7 @@ class Deployment:
             if name in self.workers:
                 arguments = [*WORKER, "--celery-hostname", name]
             output = self.home / f"{name}.out"
-            self.parts[name] = Part(_command(*arguments), self.environment, output, cwd=self.home)
+            self.parts[name] = Part(command(*arguments), self.environment, output, cwd=self.home)
 
     def kill(self, name: str) -> None:
         """Kill -9 a part, as a machine that goes down does."""
@@ -123,6 +123,12 @@ class Deployment:
                 break
         assert answer.ok, f"{method} {path}: {answer.status_code} {answer.text[:500]}"
         return answer.json()
+
+    def get(self, path: str) -> requests.Response:
+        """Get a page as a user of the UI does."""
+        answer = self._rest.get(f"{self.url}{path}", timeout=TIMEOUT_SECONDS)
+        assert answer.ok, f"{path}: {answer.status_code} {answer.text[:500]}"
+        return answer
 
     def trigger(self, dag_id: str, logical_date: str | None = None, /, **conf: Any) -> Run:
         """Start a run of a DAG as soon as the DAG is known."""
@@ -320,7 +326,8 @@ def deployed(
         yield deployment
 
 
-def _command(*arguments: str) -> list[str]:
+def command(*arguments: str) -> list[str]:
+    """Return the command line of an airflow command."""
     return [sys.executable, "-m", "airflow", *arguments]
 
 

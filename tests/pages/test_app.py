@@ -44,10 +44,12 @@ class Place:
         self.id = digest(self.root)
         self.readable = {"nightly"}
         self.xcoms: dict[tuple[str, str], Any] = {(ROOT_KEY, "nightly"): self.root}
+        self.more: list[str] = []  # reports of other tasks
 
     def find(self, key: str, **wanted: Any) -> list[Any]:
         dag_ids = wanted["dag_id"] if isinstance(wanted["dag_id"], list) else [wanted["dag_id"]]
-        return [value for (name, dag_id), value in self.xcoms.items() if name == key and dag_id in dag_ids]
+        found = [value for (name, dag_id), value in self.xcoms.items() if name == key and dag_id in dag_ids]
+        return found + (self.more if key == REPORT_KEY else [])
 
     def close(self, night: str, dag_id: str = "nightly", report: str = "", **record: Any) -> None:
         name = f"_evidence/report-{hashlib.sha256(night.encode()).hexdigest()[:16]}.html"
@@ -169,6 +171,22 @@ def test_report_runs_in_an_origin_of_its_own(place: Place, get: Get) -> None:
         assert "allow-same-origin" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["cache-control"] == "private, no-store"
+
+
+def test_page_of_a_run_is_the_report_of_its_night_or_one_of_its_documents(place: Place, get: Get) -> None:
+    row = {"source": "s3://in/a&b.pdf", "status": "COMPLETED"}
+    place.publish("ingest", "2026-03-01", "manifest", [row])
+    uris = ["_evidence/report-0123456789abcdef.html", "_ingest/d/report.html", "_assess/d/report.html"]
+    for uri in uris[::-1]:  # what a run has so far, and what it has in the end
+        place.write(uri, uri)
+        place.xcoms[REPORT_KEY, "nightly"] = f"{place.root}{uri}"
+        assert get("/runs/nightly/run").text == uri
+    place.more = [f"{place.root}{uri}" for uri in uris]
+    assert get("/runs/nightly/run").text == uris[0]
+    shown = get("/runs/nightly/run", source=row["source"])
+    assert str(shown.url).endswith(f"/document/{place.id}?source={quote(row['source'], safe='')}")
+    assert "a&amp;b.pdf" in shown.text
+    assert get("/runs/secret/run").status_code == 403
 
 
 @pytest.mark.parametrize(
@@ -306,10 +324,18 @@ def test_store_that_fails_is_an_error_on_the_page(place: Place, get: Get) -> Non
 
 
 def test_store_that_hangs_times_out(place: Place, get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
-    released = threading.Event()
-    monkeypatch.setattr(pages, "TIMEOUT_SECONDS", 0.05)
-    monkeypatch.setattr(nights, "find_roots", lambda _: released.wait(60))
-    answer = get("/")
+    place.close("2026-03-01T00:00:00+00:00")
+    place.xcoms[ROOT_KEY, "other"] = "s3://down@bucket/nights/"
+    place.readable = {"nightly", "other"}
+    released, list_nights = threading.Event(), nights.list_nights
+    monkeypatch.setattr(pages, "TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(
+        nights, "list_nights", lambda root, _: released.wait(60) if "down" in root else list_nights(root, _)
+    )
+    monkeypatch.setattr(nights, "find_night_report", lambda *_: released.wait(60))
+    listed, report = get("/"), get(f"/nights/{place.id}/1")
     released.set()
-    assert answer.status_code == 504
-    assert "did not answer in time" in answer.text
+    assert (listed.status_code, report.status_code) == (200, 504)
+    assert "2026-03-01" in listed.text
+    assert "did not answer in time" in listed.text
+    assert "did not answer in time" in report.text

@@ -75,6 +75,16 @@ def test_a_form_about_one_document_names_it_and_links_to_it_once() -> None:
     assert Form([ReviewedFinding(1)]).render().startswith("### 1 finding to review: 1 no category\n")
 
 
+def test_form_links_to_the_pages_of_documents_and_of_the_night() -> None:
+    hostile = replace(AUDIT, source="s3://in/a b>)[x](javascript:1)?&.pdf")
+    about, *_, last = Form([EXIT, hostile]).render(page="/compliance/runs/d/r").split("\n\n####")
+    assert "[Report](</compliance/runs/d/r>)" in about
+    link = "[All nights](</compliance/runs/d/r?source="
+    assert link not in about
+    assert f"{link}s3%3A%2F%2Fin%2Fa%20b%3E%29%5Bx%5D%28javascript%3A1%29%3F%26.pdf>)" in last
+    assert f"{link}s3%3A%2F%2Fin%2Fcontract.pdf>)" in Form([EXIT]).render(page="/compliance/runs/d/r")
+
+
 def test_what_criteria_demand_is_found_by_code_and_by_name() -> None:
     criteria = [{"codeName": "E-1", "name": "Exit", "description": "A plan."}, {"name": "Audit"}]
     listed = [Framework.model_validate({"codeName": "DORA", "criteria": criteria})]

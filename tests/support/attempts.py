@@ -17,10 +17,11 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 
 
 class StateStore(dict[str, Any]):
-    """Airflow's task state store: survives the attempts of a task."""
+    """Airflow's task state store: survives the attempts of a task, and takes nothing but JSON."""
 
     def set(self, key: str, value: Any) -> None:
         self[key] = json.loads(json.dumps(value))
+        assert self[key] == value, "Airflow's store refuses tuples, and keys that are not texts."
 
 
 class Interrupted(StateStore):

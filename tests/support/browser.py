@@ -99,8 +99,15 @@ class Page:
 
     def reload(self) -> None:
         """Load the page again; returns when the new one is there."""
+        self._leave("location.reload()")
+
+    def open(self, url: str) -> None:
+        """Load another page; returns when it is there."""
+        self._leave(f"location.assign({json.dumps(url)})")
+
+    def _leave(self, script: str) -> None:
         with suppress(_GoneError):
-            self.evaluate("(window.isOld = true, location.reload())")
+            self.evaluate(f"(window.isOld = true, {script})")
         self.wait_for("!window.isOld && document.readyState == 'complete'")
 
     def click(self, selector: str) -> None:
@@ -127,11 +134,9 @@ class Page:
         """Return the value of a JavaScript expression on a screen of this width and color scheme."""
         return self._runner.run(self._evaluate_on_screen(script, width, scheme))
 
-    def screenshot(self, path: Path, width: int = 1280, height: int = 900) -> None:
+    def screenshot(self, path: Path, width: int = 1280, height: int = 900, scheme: str = "light") -> None:
         """Save what the page looks like in a window of this size."""
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        taken = self._runner.run(self._take(size))
-        path.write_bytes(base64.b64decode(taken["data"]))
+        path.write_bytes(base64.b64decode(self._runner.run(self._take(width, height, scheme))["data"]))
 
     def _order(self, method: str, **params: Any) -> Any:
         return self._runner.run(self._send(method, params))
@@ -147,16 +152,13 @@ class Page:
             return await _evaluate_over(socket, script)
 
     async def _evaluate_on_screen(self, script: str, width: int, scheme: str) -> Any:
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": True}
-        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-        async with self._connected() as socket:  # both hold as long as the connection
-            await _ask(socket, "Emulation.setDeviceMetricsOverride", size)
-            await _ask(socket, "Emulation.setEmulatedMedia", media)
+        async with self._connected() as socket:
+            await _set_screen(socket, width, 900, scheme, is_mobile=True)
             return await _evaluate_over(socket, script)
 
-    async def _take(self, size: dict[str, Any]) -> Any:
-        async with self._connected() as socket:  # the size holds as long as the connection
-            await _ask(socket, "Emulation.setDeviceMetricsOverride", size)
+    async def _take(self, width: int, height: int, scheme: str) -> Any:
+        async with self._connected() as socket:
+            await _set_screen(socket, width, height, scheme, is_mobile=False)
             await asyncio.sleep(1)  # for the page to settle
             return await _ask(socket, "Page.captureScreenshot", {"format": "png"})
 
@@ -192,6 +194,14 @@ def open_page(url: str, profile: Path, size: tuple[int, int] = (1280, 1400)) -> 
                 process.wait(TIMEOUT_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+async def _set_screen(socket: Any, width: int, height: int, scheme: str, *, is_mobile: bool) -> None:
+    """Set the size and the color scheme, which hold as long as the connection."""
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": is_mobile}
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    await _ask(socket, "Emulation.setDeviceMetricsOverride", size)
+    await _ask(socket, "Emulation.setEmulatedMedia", media)
 
 
 async def _evaluate_over(socket: aiohttp.ClientWebSocketResponse, script: str) -> Any:
