@@ -157,10 +157,11 @@ class RetryTracker:
         do_others_succeed = state.last_success_at is not None and state.last_success_at > errors.since
         # A refusal of a step that has never worked, as the refresh of the only failed item, is soon believed.
         is_new_refusal = not error.transient and not state.has_worked
-        # So is a source that can't be read, which says nothing about the service.
-        is_short = is_new_refusal or isinstance(error, ComplianceReadError)
-        patience = rules.REFUSAL_SECONDS if is_short else OUTAGE_RETRY_SECONDS
-        if errors.count >= MAX_TRIES and (do_others_succeed or now - errors.since >= patience):
+        # So is a source that can't be read, which says nothing about the service, and may time out each time.
+        is_unreadable = isinstance(error, ComplianceReadError)
+        patience = rules.REFUSAL_SECONDS if is_new_refusal or is_unreadable else OUTAGE_RETRY_SECONDS
+        is_long = now - errors.since >= patience
+        if (errors.count >= MAX_TRIES and (do_others_succeed or is_long)) or (is_unreadable and is_long):
             # Only where others succeed is it this item that is refused, for good.
             error.transient = error.transient or not do_others_succeed
             return None

@@ -145,28 +145,27 @@ class Checkpoint:
 
         It is in the manifest, if there is one, and in the journal, which is always younger.
         """
-        segments = self._read_segments()
+        journal = self._read_journal(item_type)
         # Last: where the list of the journal lacks what is in the manifest, the manifest is written.
         ((_, manifest),) = read_objects(self.manifest, [self.manifest.path])
-        self.invalid_lines = 0
-        found = self._parse(self.manifest.path, manifest or b"", item_type, {})
-        self._published = {key: item.outcome for key, (_, item) in found.items()}
-        for path in list(segments):  # each is dropped once it is parsed
-            self._parse(path, segments.pop(path), item_type, found)
+        published = self._parse(self.manifest.path, manifest or b"", item_type, {})
+        self._published = {key: item.outcome for key, (_, item) in published.items()}
+        found = published | journal
         # The clock of an earlier attempt may be ahead of ours.
         self._last_at = max([self._last_at, *(at for at, _ in found.values())])
         return {key: item for key, (_, item) in found.items()}
 
-    def _read_segments(self) -> dict[str, bytes]:
-        """Read the journal, by path."""
-        read: dict[str, bytes] = {}
+    def _read_journal(self, item_type: type[I]) -> dict[str, tuple[float, I]]:
+        """Read the journal, a few segments at a time."""
         for _ in range(1 + MAX_REREADS):
-            paths = self._find_segments()
-            new = read_objects(self.work_folder, [path for path in paths if path not in read])
-            read |= {path: content for path, content in new if content is not None}
-            if read.keys() >= set(paths):
+            found: dict[str, tuple[float, I]] = {}
+            self.invalid_lines, is_whole = 0, True
+            for path, content in read_objects(self.work_folder, self._find_segments()):
+                is_whole = is_whole and content is not None
+                self._parse(path, content or b"", item_type, found)
+            if is_whole:
                 break  # else another attempt has just merged them, or replaced the journal by the manifest
-        return {path: read[path] for path in paths if path in read}
+        return found
 
     def _parse(
         self, path: str, content: bytes, item_type: type[I], found: dict[str, tuple[float, I]]

@@ -255,16 +255,18 @@ def test_a_refusal_of_a_step_that_never_worked_is_believed_after_half_a_minute(
     assert error.transient is is_given_up
 
 
-def test_the_last_source_that_cannot_be_read_is_given_up_after_half_a_minute(
-    clock: Clock,
+@pytest.mark.parametrize(("read_seconds", "expected"), [(0.0, [2.0, 6.0, 18.0, 54.0]), (60.0, [2.0])])
+def test_the_last_source_that_cannot_be_read_is_given_up_within_two_minutes(
+    clock: Clock, read_seconds: float, expected: list[float]
 ) -> None:
     tracker, error = RetryTracker(16, clock), ComplianceReadError("'a.pdf' can't be read.")
     tracker.record_success("submit", "b", clock.now)
     waited: list[float] = []
+    clock.now += read_seconds
     while (delay := tracker.next_delay("submit", "a", error)) is not None:
         waited.append(delay)
-        clock.now += delay
-    assert waited == [2.0, 6.0, 18.0, 54.0]
+        clock.now += delay + read_seconds
+    assert waited == expected
     assert error.transient
 
 

@@ -290,6 +290,29 @@ def test_segments_that_another_attempt_removes_are_not_an_error(
     assert (folder.parent / "out" / MANIFEST).exists()
 
 
+def test_a_segment_is_dropped_before_the_next_ones_are_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A journal of 50,000 documents never is in memory as a whole."""
+    for number in range(9):
+        asyncio.run(write(open_checkpoint(folder), document(number)))
+    parsed: list[str] = []
+    parse = Checkpoint._parse
+
+    def spy(self: Checkpoint, path: str, *rest: Any) -> Any:
+        parsed.append(path)
+        return parse(self, path, *rest)
+
+    def read_one_by_one(folder: Location, paths: list[str]) -> Any:
+        for index, path in enumerate(paths):
+            assert len(parsed) == index or index == 0
+            yield path, Path(path).read_bytes() if Path(path).exists() else None
+
+    monkeypatch.setattr(Checkpoint, "_parse", spy)
+    monkeypatch.setattr(module, "read_objects", read_one_by_one)
+    assert len(read(folder)) == 9
+
+
 @pytest.mark.parametrize(("swaps", "lists"), [(0, 1), (1, 2), (9, 4)])
 def test_a_journal_that_changes_while_it_is_read_is_listed_up_to_four_times(
     folder: Path, while_listed: Callable[[Callable[[], None]], None], swaps: int, lists: int

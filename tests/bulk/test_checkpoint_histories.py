@@ -196,7 +196,8 @@ class Histories(RuleBasedStateMachine):
         else:
             assert process is self.owner
             process.has_hung = False
-            self.confirmed |= process.known
+            if action != process.check:  # which writes nothing that an outage of the store has held up
+                self.confirmed |= process.known
             if action != process.publish:
                 self.replaced |= {path: data for path, data in before.items() if not path.exists()}
 
