@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from enum import Enum
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from airflow_provider.assess.cells import Cell
+from airflow_provider.assess.cells import AssessedFramework, Cell
 from airflow_provider.assess.findings import (
     VERDICT_COLUMNS,
     apply_decisions,
@@ -19,8 +20,46 @@ from airflow_provider.assess.findings import (
     finding_rows,
     to_verdicts,
 )
+from airflow_provider.assess.verdicts import FRAMEWORKS, describe_frameworks, find_shrinkage
 from airflow_provider.client.findings import Finding
 from airflow_provider.severity import INSUFFICIENT, MISSING, SUFFICIENT
+from airflow_provider.storage.nights import TaskKey
+
+TASK = TaskKey("d", "t")
+
+
+def frameworks(**criteria: int) -> list[AssessedFramework]:
+    return [
+        AssessedFramework(key, f"F-{key}", "", {}, (("", ""),) * count) for key, count in criteria.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("entries", "gone", "fewer"),
+    [
+        ([], {}, {}),
+        ([("a", TASK, {"x": 2, "y": 1})], {}, {}),
+        ([("a", TASK, {"x": 3, "y": 1, "z": 4})], {"z": "F-z"}, {"F-x": (2, 3)}),
+        (
+            [("b", TASK, {"z": 4}), ("a", TaskKey("d", "u"), {"z": 4})],
+            {},
+            {},
+        ),  # of others
+        ([("a", TASK, {"x": 2}), ("a", TASK, {"z": 4})], {}, {}),  # the newest counts
+        ([("a", TASK, {"w": 1})], {}, {}),  # still listed, but not wanted
+    ],
+)
+def test_what_the_service_lists_no_more_is_named(entries: Any, gone: Any, fewer: Any) -> None:
+    listed = [
+        SimpleNamespace(
+            account=account, task=task, facts={FRAMEWORKS: describe_frameworks(frameworks(**had))}
+        )
+        for account, task, had in entries
+    ]
+    nights: Any = SimpleNamespace(task=TASK, entries=lambda: iter(listed))
+    found = find_shrinkage(nights, "a", frameworks(x=2, y=1), ["x", "y", "w"])
+    assert (found.frameworks, found.criteria) == (gone, fewer)
+
 
 CRITERIA = [("D-1", "Exit"), ("D-2", "Audit")]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.reports import assess
+from airflow_provider.reports import assess, verdicts
 from airflow_provider.reports.assess import VerdictStats, render_verdicts
 from airflow_provider.reports.ingest import Run
 from airflow_provider.reports.verdicts import VerdictCounts
@@ -100,6 +100,25 @@ def test_changes_of_different_kinds_are_apart(name: str) -> None:
     assert [kind.total for kind in counts.changes] == [2, 1]
 
 
+def test_cells_and_criteria_are_counted_and_the_rest_beyond_a_limit_together(monkeypatch: Any) -> None:
+    monkeypatch.setattr(verdicts, "MAX_CRITERIA", 2)
+    counts = VerdictCounts()
+    for row in (cell(1), cell(2, carried_from={"run": "r"}), cell(3, "FAILED"), cell(4, framework="GDPR")):
+        counts.add_cell(row)
+    for number in range(4):
+        counts.add_finding(finding(number // 2, f"D-{number}"))
+    (dora, gdpr) = counts.frameworks.values()
+    assert counts.describe_framework(dora) == (
+        "3 documents: 1 assessed tonight, 1 carried forward, 1 failed."
+    )
+    assert counts.describe_framework(gdpr) == "1 document: 1 assessed tonight, 0 carried forward."
+    assert list(dora.criteria) == ["D-0", "D-1", "(others)"]
+    assert (dora.number, gdpr.number, counts.without_findings, counts.total) == (0, 1, 1, 4)
+    counts.add_cell(cell(1, framework="NIS2"))
+    assert list(counts.frameworks) == ["DORA", "GDPR", "(others)"]
+    assert gdpr.bars == []
+
+
 def test_an_unchanged_a_first_and_an_empty_night_say_so() -> None:
     stats = collect((cell(1), [finding(), finding(1, "D-2", MISSING)]))
     assert page(stats).text("h1") == "1 document: 1 new or changed. No verdict changed."
@@ -156,6 +175,7 @@ def test_the_matrix_has_a_letter_for_each_criterion_in_lower_case_where_it_chang
     data = matrix(page(stats))
     assert data["documents"] == [["s3://inbox/", f"{number}.pdf"] for number in (1, 2, 3)]
     assert [framework["rows"] for framework in data["frameworks"]] == [["Mn.", "..S", "F"], ["U", "", ""]]
+    assert [framework["name"] for framework in data["frameworks"]] == ["DORA", "GDPR"]
     assert data["frameworks"][0]["criteria"] == [[f"D-{number}", "Exit"] for number in (1, 2, 3)]
     assert data["notes"].pop("1/0/2") == "Decided by ann. Annex 2. The service said: missing. why"
     assert data["notes"] == {"0/0/0": "why", "0/0/1": "why", "0/1/0": "why"}
