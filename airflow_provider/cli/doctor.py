@@ -52,8 +52,13 @@ class _ProblemError(Exception):
     """A problem after which nothing more can be checked; has name and message of its line."""
 
 
-def diagnose(conn_id: str) -> Iterator[Check]:
-    """Yield the lines, each after those that it needs; the last one may be a problem."""
+def diagnose(conn_id: str, document: str = "", framework: str = "", record: str = "") -> Iterator[Check]:
+    """Yield the lines, each after those that it needs; the last one may be a problem.
+
+    :param document: send it through the service, too
+    :param framework: assess it by this framework
+    :param record: write what the service says to this file
+    """
     from airflow_provider.client.base import SharedState
     from airflow_provider.client.sync import ComplianceClient
 
@@ -70,9 +75,26 @@ def diagnose(conn_id: str) -> Iterator[Check]:
         with ComplianceClient(quick, shared=SharedState(quick)) as client:
             yield from _log_in(client)
             yield from _check_endpoints(client)
+        if document:
+            yield from _try_document(settings, document, framework, record)
     except _ProblemError as problem:
         name, message = problem.args
         yield Check(name, PROBLEM, message)
+
+
+def _try_document(settings: Settings, document: str, framework: str, record: str) -> Iterator[Check]:
+    from pathlib import Path
+
+    from airflow_provider.cli.recording import write_recording
+    from airflow_provider.cli.trial import Trial
+
+    if not Path(document).is_file():
+        raise _ProblemError("submit", f"'{document}' is not a file: name a PDF or DOCX document")
+    trial = Trial(settings, framework)
+    yield from trial.run(Path(document))
+    if record:
+        count = write_recording(Path(record), trial, settings)
+        yield Check("recording", OK, f"{count} answers in {record}; read it before you pass it on")
 
 
 # -- the connection
@@ -365,7 +387,7 @@ def run(options: argparse.Namespace) -> int:
     logging.disable(logging.WARNING)  # what they say is in the lines
     try:
         is_good = True
-        for check in diagnose(options.conn_id):
+        for check in diagnose(options.conn_id, options.document, options.assess, options.record):
             is_good = is_good and check.status != PROBLEM
             if options.json:
                 print_line(json.dumps(asdict(check)))
@@ -380,9 +402,24 @@ COMMAND = Command(
     "doctor",
     "Check a connection: network, TLS, login, clock, endpoints, state",
     "Check a connection step by step. Each line says OK, WARNING or PROBLEM, and what to do. Sends no "
-    "document and changes nothing. Exit code 0: no problem; 1: a problem; 2: wrong usage.",
+    "document and changes nothing, except with --try. Exit code 0: no problem; 1: a problem; 2: wrong usage.",
     (
         option("conn_id", nargs="?", default="compliance_default", help="default: compliance_default"),
+        option(
+            "--try",
+            dest="document",
+            default="",
+            metavar="FILE",
+            help="send this PDF or DOCX document through every operation of a night, then delete it there; "
+            "prints the extras of a connection that fits the service",
+        ),
+        option("--assess", default="", metavar="FRAMEWORK", help="assess the document by this framework"),
+        option(
+            "--record",
+            default="",
+            metavar="FILE",
+            help="write what the service says to this file, without secrets, names and texts",
+        ),
         option("--json", action="store_true", help="one JSON object per line"),
     ),
     run,

@@ -129,7 +129,7 @@ def as_assessment(record: dict[str, Any], fallback: str, translate: Translate) -
     """Parse an assessment record, whose fields the contract does not define."""
     try:
         fields = translate(record) if record else {}  # a submit may be accepted with a Location alone
-        ids = [fields.get(key) for key in ("uuid", "id", "assessmentId")]
+        ids = [fields.get(key) for key in ("assessmentId", "uuid", "id")]
         error, status = fields.get("error"), fields.get("status", JobStatus.RUNNING)
     except Exception as problem:
         raise _non_retryable(

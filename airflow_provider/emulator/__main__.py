@@ -29,6 +29,7 @@ OPTIONS: tuple[tuple[str, Any, Any, str, str], ...] = (
     ("--access-lifetime", float, 300.0, "SECONDS", "of access tokens"),
     ("--refresh-lifetime", float, 1800.0, "SECONDS", "of refresh tokens"),
     ("--frameworks", str, None, "FILE", "a JSON file with the catalog of frameworks"),
+    ("--replay", str, None, "FILE", "speak as the service of this recording does"),
     (
         "--endpoints",
         json.loads,
@@ -98,8 +99,9 @@ def print_banner(emulator: Emulator) -> None:
         "Client ID": extra["client_id"],
         "Client secret": extra["client_secret"],
     }
-    if "endpoints" in extra:
-        form["Endpoints"] = json.dumps(extra["endpoints"])
+    for name in ("endpoints", "profile"):
+        if name in extra:
+            form[name.title()] = json.dumps(extra[name])
     lines = (
         f"The compliance emulator is at {emulator.url} (jobs: {emulator.settings()['jobs']}).",
         "",

@@ -130,13 +130,17 @@ class Emulator(Controls):
         """Return the Airflow connection to this emulator."""
         settings = self._state.settings
         names = {"token_url": self.token_url, "client_id": settings.client_id}
-        paths = {"endpoints": settings.endpoints} if settings.endpoints else {}
+        dialect = {"endpoints": settings.endpoints, "profile": self._state.dialect.profile}
         return {
             "conn_type": "compliance",
             "host": self.url,
             "login": settings.username,
             "password": settings.password,
-            "extra": {**names, "client_secret": settings.client_secret, **paths},
+            "extra": {
+                **names,
+                "client_secret": settings.client_secret,
+                **{name: value for name, value in dialect.items() if value},
+            },
         }
 
     @property

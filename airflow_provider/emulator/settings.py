@@ -47,7 +47,7 @@ LOGIN, REFRESH_TOKEN, OTHER = "login", "refresh_token", "other"
 NAMES = (*OPERATIONS, LOGIN, REFRESH_TOKEN, OTHER)
 
 # A change of these needs other routes, tokens or texts.
-FIXED_AT_START = {"endpoints", "frameworks", "username", "password", "client_id", "client_secret"}
+FIXED_AT_START = {"endpoints", "frameworks", "replay", "username", "password", "client_id", "client_secret"}
 
 Phase = Literal["PENDING", "RUNNING", "DONE"]
 
@@ -121,6 +121,7 @@ class Settings:
     :param max_batch: with more uuids than this, a batch status request gets 413
     :param endpoints: paths of application info and assessments, as in the connection's extra
     :param frameworks: a JSON file with the catalog of frameworks
+    :param replay: a recording of a service, whose dialect is spoken
     """
 
     jobs: str = "instant"
@@ -136,6 +137,7 @@ class Settings:
     max_batch: int | None = None
     endpoints: dict[str, str] = dataclasses.field(default_factory=dict)
     frameworks: str | None = None
+    replay: str | None = None
 
     def __post_init__(self) -> None:
         CompletionRule.parse(self.jobs)

@@ -50,7 +50,7 @@ async def get_status(request: web.Request) -> web.Response:
     state = get_state(request)
     job = _find(request)
     await _poll(request, [job])
-    if state.status(job) == "COMPLETED":
+    if state.status(job) == "COMPLETED" and state.dialect.redirects("get_status"):
         location = state.make_location(request, "get_content", uuid=job.uuid)
         return web.Response(status=303, headers={"Location": location})
     return json_response(job_record(state, job))

@@ -75,7 +75,8 @@ async def _serve(request: web.Request, handler: Handler, operation: str) -> web.
             return _count(request, operation, answer)
     fault = take(state.faults, operation)
     if fault is None:
-        return _count(request, operation, await _handle(request, handler))
+        response = state.dialect.speak(operation, await _handle(request, handler))
+        return _count(request, operation, response)
     return await _serve_with(fault, request, handler, operation)
 
 

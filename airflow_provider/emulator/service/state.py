@@ -10,6 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from airflow_provider.emulator.service.catalog import read_catalog
+from airflow_provider.emulator.service.dialect import Dialect
 from airflow_provider.emulator.service.faults import Counters, Fault, PlannedFailure, take
 from airflow_provider.emulator.service.identity import Identity, grant
 from airflow_provider.emulator.service.jobs import Assessment, Job
@@ -30,7 +31,8 @@ class State:
     """The state of one emulator; while it runs, only its event loop may touch it."""
 
     def __init__(self, settings: Settings) -> None:
-        self._initial = settings
+        self.dialect = Dialect.read(settings.replay)
+        self._initial = settings.change(endpoints={**self.dialect.endpoints, **settings.endpoints})
         self.base_url = ""
         self.counters = Counters()
         self.reset()

@@ -1,0 +1,421 @@
+"""The first contact with a service: one document through every operation of a night, step by step."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import unquote, urljoin, urlsplit
+
+from airflow_provider.cli.doctor import OK, PROBLEM, UNKNOWN_ID, WARNING, Check
+from airflow_provider.cli.learning import MEANINGS, WORD, Learned, is_id, is_text, normalize
+from airflow_provider.client import endpoints
+from airflow_provider.client.base import SharedState
+from airflow_provider.client.exchange import Exchange
+from airflow_provider.client.findings import Finding, parse_findings
+from airflow_provider.client.http.wire import Call, Failure, HttpRequest, HttpResponse
+from airflow_provider.client.responses import error_message
+from airflow_provider.client.settings import Endpoints, Settings
+from airflow_provider.client.sync import ComplianceClient
+from airflow_provider.exceptions import ComplianceError
+
+T = TypeVar("T")
+WAIT_SECONDS = 900.0  # for a job, and again for an assessment
+POLL_SECONDS = 2.0
+FINAL = ("COMPLETED", "FAILED", "CANCELLED")
+# Where services have their assessments, if not where the connection says; below the submit for the others.
+SUBMITS = ("assessment", "assess", "assessments/submit", "evaluations", "compliance-assessments", "analyses")
+BELOW = {
+    "assessment_status": ("/status", "", "/state"),
+    "assessment_results": ("/results", "/result", "/report", "/findings", ""),
+    "assessment_cancel": ("",),
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the service said to a request."""
+
+    operation: str
+    method: str
+    url: str
+    response: HttpResponse
+    seconds: float
+
+    @property
+    def json(self) -> Any:
+        """Its JSON as the service sent it; None if it is not JSON."""
+        try:
+            return json.loads(self.response.body)
+        except ValueError:
+            return None
+
+    @property
+    def label(self) -> str:
+        """Status and time, for people."""
+        return f"{self.response.status} in {1000 * self.seconds:.0f} ms"
+
+
+class _StopError(Exception):
+    """A step without which the others can't be made has failed; has its line."""
+
+
+class Trial:
+    """Sends a document through the service, and learns what the connection has to say.
+
+    :param settings: of the connection
+    :param framework: to assess the document by: id, code name or name; empty to assess nothing
+    """
+
+    def __init__(self, settings: Settings, framework: str = "") -> None:
+        self._settings = settings
+        self._framework = framework
+        self._shared = SharedState(settings)
+        self.learned = Learned(settings.profile)
+        self.paths = asdict(settings.endpoints)
+        self.answers: list[Answer] = []
+        self.ids: dict[str, str] = {}  # of the job and of the assessment
+
+    @property
+    def extras(self) -> dict[str, Any]:
+        """The extras of a connection that fits this service."""
+        usual = asdict(Endpoints())
+        paths = {name: path for name, path in self.paths.items() if path != usual[name]}
+        extras = {"endpoints": paths, "profile": self.learned.extra}
+        return {name: value for name, value in extras.items() if value}
+
+    def run(self, file: Path) -> Iterator[Check]:
+        """Yield a line per step; what was submitted is deleted at the end."""
+        try:
+            yield from self._submit(file)
+            yield from self._wait("job", self._poll_job, self._fetch_text)
+            yield from self._get_batch()
+            frameworks = yield from self._list_frameworks()
+            if self._framework:
+                yield from self._assess(file, frameworks)
+            yield from self._read_error()
+        except _StopError as stop:
+            yield stop.args[0]
+        finally:
+            yield from self._clean_up()
+        throttled = [answer.label for answer in self.answers if "retry-after" in answer.response.headers]
+        seen = f"sent with {', '.join(throttled)}" if throttled else "not seen: the service throttled nothing"
+        yield Check("Retry-After", OK, seen)
+        yield self._conclude()
+
+    # -- content
+
+    def _submit(self, file: Path) -> Iterator[Check]:
+        _, error = self._try(lambda client: client.submit_file(file))
+        answer = self.answers[-1] if self.answers else None
+        if answer is None or not 200 <= answer.response.status < 300:
+            raise _StopError(Check("submit", PROBLEM, str(error)))
+        yield self._accept("submit", "uuid", "job", answer)
+
+    def _accept(self, step: str, field: str, what: str, answer: Answer) -> Check:
+        """Learn id and status of what was accepted."""
+        record, location = (
+            answer.json,
+            urlsplit(urljoin(answer.url, answer.response.headers.get("location", ""))),
+        )
+        parts = [unquote(part) for part in location.path.split("/")] if answer.response.location else []
+        usual = ("uuid",) if what == "job" else ("assessmentId", "uuid", "id")
+        own = next((name for name in usual if isinstance(record, dict) and is_id(record.get(name))), "")
+        path = own or self.learned.learn_field(field, record, is_id, parts)
+        identifier = str(record.get(own)) if own else str(self.learned.get(record, field) or "")
+        if not identifier and parts:
+            identifier = next(part for part in reversed(parts) if part not in ("status", "content", "state"))
+        if not identifier:
+            raise _StopError(
+                Check(step, PROBLEM, f"{answer.label}; neither its answer nor a Location has an id")
+            )
+        self.ids[what] = identifier
+        state = self.learned.learn_field("status", record, is_text)
+        word = self.learned.get(record, "status")
+        if is_text(word):
+            self.learned.learn_word("status", word)
+        where = f"the id is in '{path}'" if path else "the id is in the Location"
+        status = f", the status in '{state}': {word!r}" if state else ", without a status"
+        note = "with a Location" if parts else "without a Location"
+        return Check(step, OK, f"{answer.label}; {where}{status}; {note}")
+
+    def _poll_job(self) -> ComplianceError | None:
+        return self._try(lambda client: client.get_status(self.ids["job"]))[1]
+
+    def _fetch_text(self) -> str | None:
+        text, error = self._try(lambda client: client.get_content(self.ids["job"]))
+        if text is None:
+            return f"!{error}" if error else None
+        answer = self.answers[-1].response
+        kind = answer.headers.get("content-type", "no content type")
+        return f"{len(text):,} characters, {kind}"
+
+    def _wait(
+        self, what: str, poll: Callable[[], ComplianceError | None], fetch: Callable[[], str | None]
+    ) -> Iterator[Check]:
+        """Poll until there is a result; a word that comes with a result means completed."""
+        started, words, result = time.monotonic(), list[str](), None
+        while result is None:
+            error, answer = poll(), self.answers[-1]
+            if error and answer.response.status not in (200, 303):
+                raise _StopError(Check(f"{what} status", PROBLEM, str(error)))
+            record, meaning = answer.json, "COMPLETED" if answer.response.status == 303 else None
+            self.learned.learn_field("status", record, is_text)
+            word = (
+                str(self.learned.profile.convert(record).get("status") or "")
+                if isinstance(record, dict)
+                else ""
+            )
+            raw = self._raw_word(record)
+            if raw and raw not in words:
+                words.append(raw)
+            meaning = meaning or self.learned.learn_word("status", raw or word)
+            if meaning in ("FAILED", "CANCELLED"):
+                reason = self.learned.get(record, "error")
+                raise _StopError(Check(f"{what} status", PROBLEM, f"{raw}: {reason or 'no reason'}"))
+            if meaning in (None, "COMPLETED"):
+                result = fetch()
+                if result and result.startswith("!"):
+                    if meaning == "COMPLETED":
+                        raise _StopError(Check(f"{what} result", PROBLEM, result[1:]))
+                    result = None
+                elif result and meaning is None and raw:
+                    self.learned.learn_word("status", raw, "COMPLETED")
+            if result is None:
+                if time.monotonic() - started > WAIT_SECONDS:
+                    late = f"not completed after {WAIT_SECONDS:.0f} s; status: {', '.join(words) or 'none'}"
+                    raise _StopError(Check(f"{what} status", PROBLEM, late))
+                time.sleep(POLL_SECONDS)
+        end = (
+            "303 to the result"
+            if answer.response.status == 303
+            else f"{answer.response.status} with a record"
+        )
+        seen = f"; status words: {', '.join(map(repr, words))}" if words else ""
+        yield Check(f"{what} status", OK, f"completed after {time.monotonic() - started:.1f} s: {end}{seen}")
+        yield Check(f"{what} result", OK, f"{self.answers[-1].label}; {result}")
+
+    def _raw_word(self, record: Any) -> str:
+        fields = replace(self.learned.profile, words=()).convert(record)
+        word = str(fields.get("status") or "").strip() if isinstance(fields, dict) else ""
+        return word if WORD.fullmatch(word) else ""
+
+    def _get_batch(self) -> Iterator[Check]:
+        call = lambda client: client.run(endpoints.get_batch([self.ids["job"]]))  # noqa: E731
+        _, error = self._try_list(call)
+        items = self.learned.profile.read("get_statuses", self.answers[-1].json)
+        if not error and isinstance(items, list) and items:
+            self.learned.learn_field("uuid", items[0], is_id, [self.ids["job"]])
+            self.learned.learn_field("status", items[0], is_text)
+            self.learned.learn_word("status", self._raw_word(items[0]), "COMPLETED")
+        jobs, error = self._try(call)
+        answer = self.answers[-1]
+        if error or not jobs or jobs[0].status != "COMPLETED":
+            problem = str(error or "the completed job is not in the answer, or not as completed")
+            yield Check("batch of one", PROBLEM, problem)
+        else:
+            yield Check("batch of one", OK, f"{answer.label}; {self._shape(answer)}")
+
+    # -- frameworks and assessments
+
+    def _list_frameworks(self) -> Generator[Check, None, list[dict[str, Any]]]:
+        frameworks, error = self._try_list(lambda client: client.list_frameworks())
+        answer = self.answers[-1]
+        if error or not frameworks:
+            yield Check("list of frameworks", PROBLEM, str(error or "none is listed"))
+            return []
+        items = self.learned.profile.read("list_frameworks", answer.json)
+        for name, accept in (("id", is_id), ("codeName", is_text), ("name", is_text)):
+            self.learned.learn_field(name, items[0], accept)
+        self.learned.learn_field("criteria", items[0], lambda value: isinstance(value, list))
+        listed = [item for item in self.learned.profile.convert(items) if isinstance(item, dict)]
+        for criterion in (
+            each for item in listed for each in item.get("criteria") or [] if isinstance(each, dict)
+        ):
+            self.learned.learn_field("codeName", criterion, is_text)
+            self.learned.learn_field("name", criterion, is_text)
+        listed = list(self.learned.profile.convert(items))
+        names = ", ".join(str(item.get("codeName") or item.get("id")) for item in listed[:10])
+        yield Check(
+            "frameworks", OK, f"{answer.label}; {self._shape(answer)}; {len(listed)} are listed: {names}"
+        )
+        return listed
+
+    def _assess(self, file: Path, frameworks: Sequence[dict[str, Any]]) -> Iterator[Check]:
+        from airflow_provider.assess.payloads import DEFAULT_PAYLOAD, PayloadTemplate
+
+        wanted = normalize(self._framework)
+        chosen = [
+            each
+            for each in frameworks
+            if wanted in [normalize(each.get(key)) for key in ("id", "codeName", "name")]
+        ]
+        if not chosen:
+            raise _StopError(Check("assessment", PROBLEM, f"no framework '{self._framework}' is listed"))
+        criteria = [each for each in chosen[0].get("criteria") or [] if isinstance(each, dict)]
+        given = self._settings.assessment_payload
+        template = PayloadTemplate(json.loads(given) if given else DEFAULT_PAYLOAD)
+        document = {"uuid": self.ids["job"], "source": file.name, "file_name": file.name}
+        payload = template.render(document, chosen[0])
+        prefix = self.paths["assessment_submit"].rpartition("/")[0]
+        tries = [self.paths["assessment_submit"], *(f"{prefix}/{path}" for path in SUBMITS)]
+        error = self._find("assessment_submit", tries, lambda client: client.submit_assessment(payload))
+        answer = self.answers[-1]
+        if not 200 <= answer.response.status < 300:
+            sent = f"sent: {', '.join(payload) if isinstance(payload, dict) else 'JSON'}"
+            advice = f"set the extra 'assessment_payload' or 'endpoints' ({sent})"
+            raise _StopError(Check("assessment", PROBLEM, f"{error} Perhaps {advice}."))
+        yield self._accept("assessment", "assessmentId", "assessment", answer)
+        self._learn_path("assessment_status", answer)
+        yield from self._wait("assessment", self._poll_assessment, lambda: self._fetch_results(criteria))
+
+    def _poll_assessment(self) -> ComplianceError | None:
+        identifier = self.ids["assessment"]
+        error = self._find_below("assessment_status", lambda client: client.get_assessment(identifier))
+        if self.answers[-1].response.status == 303:
+            self._learn_path("assessment_results", self.answers[-1])
+        return error
+
+    def _fetch_results(self, criteria: Sequence[dict[str, Any]]) -> str | None:
+        identifier = self.ids["assessment"]
+        error = self._find_below(
+            "assessment_results", lambda client: client.get_assessment_results(identifier)
+        )
+        answer = self.answers[-1]
+        if error or answer.json in (None, {}, ""):
+            return f"!{error or 'the results are empty'}"
+        names = [str(each[key]) for each in criteria for key in ("codeName", "name") if each.get(key)]
+        unknown: list[str] = []
+        findings = self._parse(answer.json)
+        if not findings or any(finding.category not in MEANINGS["category"] for finding in findings):
+            unknown = self.learned.learn_findings(answer.json, names)
+            findings = self._parse(answer.json)
+        if findings is None:
+            return "!no findings can be read in the results: override findings_of in a subclass of the hook"
+        words = ", ".join(sorted({str(finding.category) for finding in findings}))
+        note = f"; say what {', '.join(unknown)} means in 'category' of the profile" if unknown else ""
+        return f"{len(findings)} findings; categories: {words}{note}"
+
+    def _parse(self, results: Any) -> list[Finding] | None:
+        try:
+            return parse_findings(self.learned.profile.convert(results))
+        except ComplianceError:
+            return None
+
+    # -- the rest
+
+    def _read_error(self) -> Iterator[Check]:
+        _, error = self._try(lambda client: client.get_status(UNKNOWN_ID))
+        answer = self.answers[-1]
+        kind, record = answer.response.content_type or "no content type", answer.json
+        if not error:
+            yield Check("unknown job", WARNING, f"{answer.label}; it is not refused")
+            return
+        if isinstance(record, dict) and not error_message(answer.response):
+            self.learned.learn_field("message", record, is_text)
+        said = error_message(replace(answer.response, convert=self.learned.profile.convert))
+        status = OK if answer.response.status == 404 else WARNING
+        yield Check("unknown job", status, f"{answer.label}, {kind}{said or ', without a message'}")
+
+    def _clean_up(self) -> Iterator[Check]:
+        if identifier := self.ids.get("assessment"):
+            error = self._find_below("assessment_cancel", lambda client: client.cancel_assessment(identifier))
+            yield self._done("cancel assessment", error)
+        if uuid := self.ids.get("job"):
+            yield self._done("refresh", self._try(lambda client: client.refresh(uuid))[1])
+            yield self._done("cancel job", self._try(lambda client: client.cancel(uuid))[1])
+            _, error = self._try(lambda client: client.get_status(uuid))
+            gone = f"{self.answers[-1].label} for its status" + ("" if error else ": it is still there")
+            yield Check("cancelled job", OK if error else WARNING, gone)
+
+    def _done(self, step: str, error: ComplianceError | None) -> Check:
+        return Check(step, PROBLEM if error else OK, str(error) if error else self.answers[-1].label)
+
+    def _conclude(self) -> Check:
+        needed = self.extras
+        usual = asdict(Endpoints())
+        paths = {name: path for name, path in asdict(self._settings.endpoints).items() if path != usual[name]}
+        now = {"endpoints": paths, "profile": Learned(self._settings.profile).extra}
+        if needed == {name: value for name, value in now.items() if value}:
+            return Check("connection extras", OK, "fit the service as they are")
+        return Check("connection extras", PROBLEM, f"set these: {json.dumps(needed, ensure_ascii=False)}")
+
+    # -- calls
+
+    def _try(self, call: Callable[[ComplianceClient], T]) -> tuple[T | None, ComplianceError | None]:
+        """Make a call with what is known so far."""
+        settings = replace(
+            self._settings,
+            max_retries=1,
+            endpoints=Endpoints(**self.paths),
+            profile=self.learned.profile,
+        )
+        with _ListeningClient(settings, self._shared, self.answers) as client:
+            try:
+                return call(client), None
+            except ComplianceError as error:
+                return None, error
+
+    def _try_list(
+        self, call: Callable[[ComplianceClient], list[T]]
+    ) -> tuple[list[T] | None, ComplianceError | None]:
+        found, error = self._try(call)
+        is_read = error is not None and self.answers[-1].response.status == 200
+        return (
+            self._try(call) if is_read and self.learned.learn_list(self.answers[-1].json) else (found, error)
+        )
+
+    def _find(
+        self, endpoint: str, paths: Sequence[str], call: Callable[[ComplianceClient], Any]
+    ) -> ComplianceError | None:
+        """Try paths until one is there; the first one stays if none is."""
+        first, self.paths[endpoint] = self.paths[endpoint], paths[0]
+        errors = []
+        for path in dict.fromkeys(paths):
+            self.paths[endpoint] = path
+            error = self._try(call)[1]
+            if error is None or self.answers[-1].response.status not in (404, 405):
+                return error
+            errors.append(error)
+        self.paths[endpoint] = first
+        return errors[0]
+
+    def _find_below(self, endpoint: str, call: Callable[[ComplianceClient], Any]) -> ComplianceError | None:
+        one = self.paths["assessment_submit"] + "/{assessment_id}"
+        return self._find(endpoint, [self.paths[endpoint], *(one + end for end in BELOW[endpoint])], call)
+
+    def _learn_path(self, endpoint: str, answer: Answer) -> None:
+        """Take the path of a Location that has the id, if the connection does not have it already."""
+        base, identifier = urlsplit(self._settings.base_url).path, self.ids["assessment"]
+        parts = (answer.response.location or "").removeprefix(base).split("/")
+        if identifier not in map(unquote, parts):
+            return
+        words = [part for part in parts if part and unquote(part) != identifier]
+        if all(WORD.fullmatch(part) or (part[:1] == "v" and part[1:].isdigit()) for part in words):
+            path = "/".join("{assessment_id}" if unquote(part) == identifier else part for part in parts)
+            self.paths[endpoint] = path
+
+    def _shape(self, answer: Answer) -> str:
+        if isinstance(answer.json, list):
+            return "a list"
+        return f"a list in '{self.learned.lists[-1]}'" if self.learned.lists else "an object"
+
+
+class _ListeningClient(ComplianceClient):
+    """A client that keeps what the service says."""
+
+    def __init__(self, settings: Settings, shared: SharedState, answers: list[Answer]) -> None:
+        super().__init__(settings, shared=shared)
+        self._answers = answers
+
+    def _send(self, exchange: Exchange[Any], request: HttpRequest) -> HttpResponse | Failure:
+        started = time.monotonic()
+        outcome = super()._send(exchange, request)
+        call: Call[Any] = exchange.call
+        if isinstance(outcome, HttpResponse) and call.authorized:
+            seconds = time.monotonic() - started
+            self._answers.append(Answer(call.operation, request.method, request.url, outcome, seconds))
+        return outcome

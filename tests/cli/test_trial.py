@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider.cli import trial
+from airflow_provider.emulator import Emulator
+from airflow_provider.emulator.samples import make_pdf
+from airflow_provider.operators.assess import ComplianceAssessOperator
+from airflow_provider.operators.ingest import ComplianceIngestOperator
+from tests.assess.conftest import attempts_of, read
+from tests.cli.conftest import Call, Printed
+from tests.cli.foreign import SECRET, TEXT, ForeignService, GermanService, TicketService
+from tests.emulator.raw import Raw
+
+VARIABLE = "AIRFLOW_CONN_COMPLIANCE_DEFAULT"
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "POLL_SECONDS", 0.0)
+
+
+@pytest.fixture
+def document(tmp_path: Path) -> Path:
+    path = tmp_path / f"{SECRET}.pdf"
+    path.write_bytes(make_pdf(TEXT))
+    return path
+
+
+@pytest.fixture
+def foreign(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForeignService]:
+    service: ForeignService = request.param()
+    monkeypatch.setenv(VARIABLE, json.dumps(service.connection))
+    with service.running():
+        yield service
+
+
+def extras_of(printed: Printed) -> dict[str, Any]:
+    (line,) = [line for line in printed.lines if line["name"] == "connection extras"]
+    return dict(json.loads(line["message"].partition(": ")[2]))
+
+
+def run_night(folder: Path, document: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    attempts = attempts_of(1)
+    destination = f"file://{folder}/dt=2026-01-01/"
+    ingested = attempts.run(
+        ComplianceIngestOperator(
+            task_id="ingest",
+            sources=[str(document)],
+            destination=destination,
+            poll_interval=0.1,
+            deferrable=False,
+        )
+    )
+    assessed = attempts.run(
+        ComplianceAssessOperator(
+            task_id="assess",
+            documents=ingested["manifest"],
+            frameworks=["DORA"],
+            destination=destination,
+            poll_interval=0.1,
+            deferrable=False,
+        )
+    )
+    return ingested, read(assessed["findings"])
+
+
+@pytest.mark.parametrize("foreign", [TicketService, GermanService], indirect=True)
+def test_the_printed_extras_make_a_night_run(
+    foreign: ForeignService, document: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = call("doctor", "--json", "--try", document, "--assess", "DORA")
+    extras = extras_of(printed)
+    assert sorted(foreign.deleted) == sorted(foreign.polled)
+
+    connection = foreign.connection
+    connection["extra"] |= extras
+    monkeypatch.setenv(VARIABLE, json.dumps(connection))
+    again = call("doctor", "--json", "--try", document, "--assess", "DORA")
+    assert again.lines[-1] == {
+        "name": "connection extras", "status": "OK", "message": "fit the service as they are"
+    }  # fmt: skip
+    ingested, findings = run_night(tmp_path / "out", document)
+    assert ingested["completed"] == 1
+    assert {row["category"] for row in findings} <= {"SUFFICIENTLY_REGULATED", "MISSING"}
+    assert findings[0]["criterion"] == "R1"
+
+
+def test_a_service_that_keeps_to_the_contract_needs_no_extras(
+    emulated_service: Emulator, document: Path, call: Call
+) -> None:
+    printed = call("doctor", "--json", "--try", document, "--assess", "DORA")
+    assert (printed.code, {line["status"] for line in printed.lines}) == (0, {"OK"})
+    assert printed.lines[-1]["message"] == "fit the service as they are"
+    assert emulated_service.jobs() == emulated_service.assessments() == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "line", "said"),
+    [
+        (("submit_file", 415), "submit", "415"),
+        (("get_content", 500), "job result", "500"),
+        (("get_statuses", 500), "batch of one", "500"),
+        (("list_frameworks", 500), "list of frameworks", "500"),
+        (("submit_assessment", 422), "assessment", "'assessment_payload'"),
+        (("get_assessment_results", 500), "assessment result", "500"),
+        (("cancel", 403), "cancel job", "403"),
+    ],
+)
+def test_a_step_that_fails_is_a_problem_and_nothing_is_left(
+    fault: tuple[str, int], line: str, said: str, emulated_service: Emulator, document: Path, call: Call
+) -> None:
+    emulated_service.fail(fault[0], status=fault[1], times=None)
+    printed = call("doctor", "--json", "--try", document, "--assess", "DORA")
+    (found,) = [each for each in printed.lines if each["name"] == line]
+    assert (printed.code, found["status"]) == (1, "PROBLEM")
+    assert said in found["message"]
+    assert emulated_service.assessments() == []
+    assert len(emulated_service.jobs()) == (line == "cancel job")
+
+
+@pytest.fixture
+def recording(document: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The recording of a service that puts a secret into every answer."""
+    service = TicketService(secret=SECRET)
+    monkeypatch.setenv(VARIABLE, json.dumps(service.connection))
+    with service.running():
+        call("doctor", "--try", document, "--assess", "DORA", "--record", tmp_path / "service.jsonl")
+    return tmp_path / "service.jsonl"
+
+
+def test_a_recording_has_neither_secrets_nor_names_nor_texts(recording: Path) -> None:
+    written = recording.read_text()
+    assert "/api/v1/evaluations/assessment-1/report" in written
+    assert '"outcome": "absent"' in written
+    for private in (SECRET, "ada", "4700", "Clause", "DORA", "resilience", "Audit", "127.0.0.1", "access-"):
+        assert private not in written
+
+
+def test_the_emulator_replays_a_recording_for_new_jobs(
+    recording: Path, document: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Emulator(replay=str(recording), jobs="polls:1") as emulator:
+        monkeypatch.setenv(VARIABLE, emulator.connection_json)
+        with Raw(emulator) as raw:
+            submitted = raw.upload(document.read_bytes())
+            batch = raw.post("/api/v1/content-processing/status/batch", json={"uuids": ["unknown"]})
+        assert submitted.status_code == 201
+        assert submitted.json()["data"].keys() == {"jobId", "state"}
+        assert "Location" not in submitted.headers
+        assert batch.json()["jobs"] == []
+        printed = call("doctor", "--json", "--try", document, "--assess", "DORA")
+        assert (printed.code, printed.lines[-1]["message"]) == (0, "fit the service as they are")
+        ingested, findings = run_night(tmp_path / "out", document)
+        assert ingested["completed"] == 1
+        assert {row["framework"] for row in findings} == {"DORA"}
+        assert {row["category"] for row in findings} <= {
+            "SUFFICIENTLY_REGULATED",
+            "MISSING",
+            "NOT_SUFFICIENTLY_REGULATED",
+        }
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", "no JSON"])
+def test_what_is_not_a_recording_is_refused(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "service.jsonl"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"The recording .*service\.jsonl is not valid"):
+        Emulator(replay=str(path))
