@@ -40,7 +40,7 @@ class NightCounts:
     def __init__(self, snapshots: Sequence[Snapshot]) -> None:
         self.documents = OutcomeStats()
         self.verdicts = VerdictCounts()
-        self._decisions: set[str] = set()
+        self._decisions: dict[str, bool] = {}  # whether someone has decided
         # Which manifest has the row that counts, by digest; its number and a rank in one, as there are many.
         self._places: dict[str, dict[int, int]] = {INGEST: {}, ASSESS: {}}
         self._numbers: dict[str, int] = {}  # of manifests, by URI; of findings, by folder
@@ -65,10 +65,11 @@ class NightCounts:
     def _add(self, snapshot: Snapshot, row: Mapping[str, Any]) -> None:
         kind = snapshot.kind
         if kind not in (INGEST, ASSESS, FINDINGS):
-            if row["decision"] not in (NO_DECISION, EXPIRED):
-                # A task's result and the file that it has written name the same decision.
-                key = json.dumps([row.get(name) for name in DECISION_KEY], default=str)
-                self._decisions.add(hashlib.sha256(key.encode()).hexdigest())
+            # A task's result and the file that it has written name the same decision.
+            key = hashlib.sha256(json.dumps([row.get(name) for name in DECISION_KEY], default=str).encode())
+            if (digest := key.hexdigest()) not in self._decisions:
+                self._decisions[digest] = row["decision"] not in (NO_DECISION, EXPIRED)
+                self.verdicts.add_decision(row)
             return
         place = self._places[INGEST if kind == INGEST else ASSESS].get(digest_row(kind, row))
         origin = snapshot.manifest.folder if kind == FINDINGS else snapshot.manifest.uri
@@ -101,5 +102,5 @@ class NightCounts:
             "changed": self.verdicts.changed,
             "categories": as_counts(self.verdicts.categories),
             "frameworks": {name: as_counts(frameworks[name].categories) for name in sorted(frameworks)},
-            "decisions": len(self._decisions),
+            "decisions": sum(self._decisions.values()),
         }

@@ -16,7 +16,8 @@ from airflow_provider.text import sanitize
 MAX_CHANGES = 100  # kinds of change that a page shows
 MAX_SOURCES = 20  # of each
 MAX_NAMED = 3  # criteria in one sentence
-MAX_SHOWN_DECISIONS = 30
+MAX_SHOWN_DECISIONS = 30  # of earlier nights
+MAX_MADE_DECISIONS = 500  # in this night
 MAX_CRITERIA = 2000  # that are counted, of all frameworks together
 MAX_NAME_CHARS = 400
 REST = "(others)"
@@ -101,6 +102,7 @@ class VerdictCounts:
     :param changed: how many findings have another category than in the previous night; `changes` are kinds
     :param again: documents with a new cause for a verdict, by cause, and by framework if that is the cause
     :param new: verdicts on what had none in the previous night
+    :param decisions: of experts in earlier nights; `made` are those of tonight
     :param gone: verdicts of the previous night that have no counterpart tonight, by framework and criterion
     """
 
@@ -113,6 +115,7 @@ class VerdictCounts:
     gone: Counter[tuple[str, str]] = field(default_factory=Counter)
     reasons: Reasons = field(default_factory=Reasons)
     decisions: Top[Row] = field(default_factory=lambda: Top(MAX_SHOWN_DECISIONS))
+    made: Top[Row] = field(default_factory=lambda: Top(MAX_MADE_DECISIONS))
     _changes: dict[str, Change] = field(default_factory=dict)
     _criteria: int = 0
     _with_findings: int = 0
@@ -167,6 +170,15 @@ class VerdictCounts:
         if row.get("expert"):
             self.decisions.add(row)
         return criterion
+
+    def add_decision(self, row: Row) -> None:
+        """Add a row of a table of decisions, with the columns that findings have for those."""
+        names = ("source", "framework", "criterion", "decision", "decided_at")
+        about = {name: row.get(name) for name in names}
+        expert = row.get("expert_id") or row.get("answered_by") or "no one"
+        categories = {"category": row.get("category_before"), "expert_category": row.get("category_after")}
+        rationale = row.get("rational_feedback")
+        self.made.add({**about, **categories, "expert": expert, "expert_rationale": rationale})
 
     def _add_change(self, row: Row) -> None:
         became_worse = is_worse(row["changed_from"], row.get("category"))

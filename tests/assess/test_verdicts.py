@@ -49,7 +49,7 @@ def frameworks(**criteria: int) -> list[AssessedFramework]:
         ([("a", TASK, {"w": 1})], {}, {}),  # still listed, but not wanted
     ],
 )
-def test_what_the_service_lists_no_more_is_named(entries: Any, gone: Any, fewer: Any) -> None:
+def test_frameworks_and_criteria_that_are_gone_are_named(entries: Any, gone: Any, fewer: Any) -> None:
     listed = [
         SimpleNamespace(
             account=account, task=task, facts={FRAMEWORKS: describe_frameworks(frameworks(**had))}

@@ -169,7 +169,12 @@ def test_verdicts_are_counted_by_framework_and_criterion_as_experts_decided() ->
         finding(1, "D-2", MISSING),
     ]
     cells = [cell(), cell(1, carried_from={"run": "r"})]
-    shown = page([], cells, findings, totals={"decisions": 3})
+    night = Night([], cells, findings, totals={"decisions": 3})
+    for decided in ({"decision": "changed", "expert_id": "eve"}, {"decision": "expired"}):
+        row = {"source": "s3://inbox/7.pdf", "framework": "DORA", "criterion": "D-9", "category_before": BAD}
+        more = {"category_after": GOOD, "decided_at": "2026-03-02T09:00:00", "rational_feedback": "Annex 4"}
+        night.verdicts.add_decision({**row, **more, **decided})
+    shown = Page(night.render())
     section = shown.section("DORA")
     assert "2 documents: 1 assessed tonight, 1 carried forward." in section
     assert "Sufficiently regulated 2 50.0 % Not sufficiently regulated 1 25.0 % Missing 1 25.0 %" in section
@@ -178,6 +183,9 @@ def test_verdicts_are_counted_by_framework_and_criterion_as_experts_decided() ->
     assert "3 made in this night. 1 of tonight's verdicts has been decided in nights before" in decisions
     assert "D-1 DORA missing sufficiently regulated ann" in decisions
     assert "Annex 2" in decisions
+    made = "s3://inbox/ 7.pdf D-9 DORA not sufficiently regulated sufficiently regulated"
+    for who in ("changed, eve", "expired, no one"):
+        assert f"{made} {who}, 2026-03-02T09:00:00 Annex 4" in decisions
 
 
 def test_assessments_without_findings_are_counted_although_findings_come_later() -> None:
