@@ -18,7 +18,7 @@ from tests.support.signals import signalled_when
 
 
 class Ended(BaseException):
-    """As Airflow's own: no Exception, so that nobody swallows it by accident."""
+    """Not an Exception, as Airflow's own: no handler swallows it by accident."""
 
 
 def test_work_runs_to_its_end_in_the_callers_context() -> None:
@@ -107,7 +107,7 @@ def test_a_cancelled_call_in_a_thread_is_seen_to_its_end(run: Callable[[Any], No
     def slow() -> None:
         may_end.wait(30)
         done.append("done")
-        raise ValueError("nobody wants to know")
+        raise ValueError("ignored")
 
     async def work() -> None:
         task = asyncio.create_task(in_thread(slow))
@@ -182,7 +182,7 @@ def test_as_many_calls_run_in_threads_as_were_asked_for() -> None:
     assert sorted(EventLoop(40).run(work())) == [*range(40)]
 
 
-def test_each_key_is_worked_on_with_so_many_at_a_time() -> None:
+def test_concurrency_of_work_on_keys_is_limited() -> None:
     busy = most = 0
 
     async def work(key: int) -> int:
@@ -263,7 +263,7 @@ def test_no_more_threads_than_asked_for_and_errors_come_out() -> None:
     assert len(names) <= 3
 
 
-def test_who_is_killed_twice_tidies_up_all_the_same(tidied: list[str]) -> None:
+def test_work_that_is_killed_twice_tidies_up(tidied: list[str]) -> None:
     begun = threading.Event()
     loop = EventLoop(1)
 

@@ -49,7 +49,7 @@ def transfers(count: int) -> list[lineage.Transfer]:
 
 def uris(collected: list[Any]) -> dict[str, int | None]:
     """Return how many files each asset stands for, by its URI."""
-    return {each.asset.uri: each.asset.extra.get("files") for each in collected}
+    return {dataset.asset.uri: dataset.asset.extra.get("files") for dataset in collected}
 
 
 def test_a_few_documents_are_assets_of_their_own(collector: Any) -> None:
@@ -149,8 +149,8 @@ def test_an_ingestion_reports_its_manifest(
 def datasets(names: list[str], limit: int = lineage.MAX_DATASETS) -> dict[str, int | None]:
     """Return how many files each dataset stands for, by its URI; None for a file."""
     found = lineage.to_datasets([(lineage.uri_origin(name), 10) for name in names], limit)
-    assert all(each.bytes == 10 * (each.files or 1) for each in found)
-    return {"".join(each.origin): each.files for each in found}
+    assert all(dataset.bytes == 10 * (dataset.files or 1) for dataset in found)
+    return {"".join(dataset.origin): dataset.files for dataset in found}
 
 
 def many(pattern: str, count: int = 100) -> list[str]:

@@ -59,7 +59,7 @@ def test_one_thing_at_a_time_is_made_wrong(source: str, expected: list[str]) -> 
         "__all__ = ['a']",
     ],
 )
-def test_what_people_and_types_read_is_left_alone(source: str) -> None:
+def test_texts_and_types_are_not_mutated(source: str) -> None:
     assert mistakes(source) == []
 
 
@@ -91,7 +91,7 @@ def test_the_results_of_a_run_tell_what_to_run_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("module", TARGETS)
-def test_what_is_mutated_and_the_tests_of_it_are_there(module: str) -> None:
+def test_targets_and_their_tests_exist(module: str) -> None:
     assert all((ROOT / each).exists() for each in nearest_tests(module))
     source = (ROOT / "airflow_provider" / f"{module}.py").read_text()
     named = {each.name for each in mutants_of(module, source)}

@@ -155,11 +155,6 @@ class ComplianceBaseOperator(BaseOperator):
         """
         return outlast_refusals_sync(function, self.hook.get_conn(), self.log, confirm)
 
-    def renew_hook(self) -> ComplianceHook:
-        """Read the connection again: after a long wait it may have changed."""
-        self.__dict__.pop("hook", None)
-        return self.hook
-
 
 class CancelOperator(ComplianceBaseOperator):
     """Cancels and deletes a job or an assessment; one that does not exist any more is a success."""

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider.client.models import Assessment, ContentJob
-    from airflow_provider.hooks.compliance import ComplianceHook
 
 # For the cancellation of a killed task's job. On Airflow 3 the task continues after `on_kill`, and is killed
 # 5 s after the signal: so `on_kill` may return before its thread is done, and must, if the interrupted code
@@ -150,7 +149,7 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
         except Exception as error:
             if self._job.get("uuid") and self.cancel_on_kill and fails_for_good(error, self._ti):
                 self.log.info("The task fails for good: its job is cancelled, if it is in flight.")
-                self._cancel_own(self._job)
+                self._cancel(self._job)
             raise
 
     def _wait_or_return(self, context: Context, record: Record) -> str:
@@ -189,25 +188,28 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
         name = f"{self.kind.noun} {job['uuid']}"
         try:
             state = "running" if self._state.store is None else read_task_state(self._ti)
-            hook = self.hook_class(self.conn_id)
-            if state == CLEARED and not self._state.survives_clear:  # no other attempt knows the job
-                self.log.info("The task was cleared: cancelling %s, if it is in flight.", name)
-                cancel_in_worker(self.kind, hook, job["uuid"], self.log, job["account"])
-            elif state in (*ENDED_TASK, "running"):
-                self.log.info("The task was killed: cancelling %s, if it is in flight.", name)
-                self._cancel_own(job, hook)
-            else:
-                self.log.info("The task is %s, not ended: %s is not cancelled.", state, name)
+            is_lost = state == CLEARED and not self._state.survives_clear  # no other attempt knows the job
         except Exception as error:
             self.log.warning("The task was killed, but %s could not be cancelled: %s", name, error)
+            return
+        if not is_lost and state not in (*ENDED_TASK, "running"):
+            self.log.info("The task is %s, not ended: %s is not cancelled.", state, name)
+            return
+        self.log.info("The task was killed: cancelling %s, if it is in flight.", name)
+        self._cancel(job, checks_owner=not is_lost)
 
-    def _cancel_own(self, job: dict[str, Any], hook: ComplianceHook | None = None) -> Record:
-        """Cancel a job if it is in flight and belongs to this attempt; return its record if it has ended."""
+    def _cancel(self, job: dict[str, Any], conn_id: str = "", *, checks_owner: bool = True) -> Record:
+        """Cancel a job if it is in flight; return its record if it has ended. An error is a warning.
+
+        :param conn_id: of the service that has it, if not that of the task
+        :param checks_owner: not if it belongs to another attempt
+        """
         name = f"{self.kind.noun.capitalize()} {job['uuid']}"
         try:
-            if self._state.owns(job["uuid"]):
-                hook = hook or self.renew_hook()
-                return cancel_in_worker(self.kind, hook, job["uuid"], self.log, job["account"]) or {}
+            if not checks_owner or self._state.owns(job["uuid"]):
+                hook = self.hook_class(conn_id or self.conn_id)  # which may have changed after a long wait
+                account = str(job.get("account") or "")
+                return cancel_in_worker(self.kind, hook, job["uuid"], self.log, account) or {}
             self.log.warning("%s belongs to another attempt now: it is not cancelled.", name)
         except Exception as error:  # it must not hide why the task ends
             self.log.warning("%s could not be cancelled: %s", name, error)
@@ -230,7 +232,7 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
             return identifier
         if is_timeout and self.cancel_on_kill:
             self.log.info("Timed out: cancelling %s, if it is in flight.", self.kind.describe([identifier]))
-            ended, before = self._cancel_own(job), job.get("before")
+            ended, before = self._cancel(job), job.get("before")
             is_stale = before and is_new_result(before, ended) is False
             if ended.get("status") == "COMPLETED" and not is_stale:  # while the task waited for a worker
                 self._count("completed")
@@ -271,7 +273,7 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
         except ComplianceSupersededError:
             # No other attempt knows this job, unless the service gives equal documents the same one.
             if self.cancel_on_kill and self._state.store.get(JOB_KEY).get("uuid") != identifier:
-                cancel_in_worker(self.kind, self.hook, identifier, self.log)
+                self._cancel({"uuid": identifier}, checks_owner=False)
             raise
         if not self.wait_for_completion:
             self._count("submitted")
@@ -307,8 +309,10 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
         name = f"{self.kind.noun} {identifier} of a previous attempt"
         if not is_same:
             self.log.info("There is %s with another input: submitting again.", name)
-            if self.cancel_on_kill:
-                self._cancel_superseded(stored)
+            if self.cancel_on_kill:  # at the service and with the account that it was submitted with
+                is_same_account = stored.get("account") == given["account"]
+                conn_id = "" if is_same_account else str(stored.get("connection"))
+                self._cancel(stored, conn_id, checks_owner=False)
             return None
         result = poll_in_worker(self.kind, self.hook, [identifier], self.log)
         if result.status == "error":
@@ -326,12 +330,3 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
         self._state.save({**given, "uuid": identifier, "before": self._before}, ComplianceSupersededError)
         self.log.info("Re-attached: %s is %s.", name, status)
         return record
-
-    def _cancel_superseded(self, stored: dict[str, Any]) -> None:
-        """Cancel a job for another input, at the service and with the account that it was submitted with."""
-        try:
-            is_same_account = stored.get("account") == self.hook.account_digest
-            hook = self.hook if is_same_account else self.hook_class(str(stored.get("connection")))
-            cancel_in_worker(self.kind, hook, stored["uuid"], self.log, str(stored.get("account")))
-        except Exception as error:  # the old connection may be gone, and this attempt does not need it
-            self.log.warning("%s %s is not cancelled: %s", self.kind.noun, stored["uuid"], error)

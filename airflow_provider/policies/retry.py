@@ -58,7 +58,7 @@ class ComplianceRetryPolicy(RetryPolicy):
         self, exception: BaseException, try_number: int, max_tries: int, context: Any = None
     ) -> RetryDecision:
         """Decide by the error, or by the one that caused it."""
-        error = next((each for each in _causes(exception) if isinstance(each, ComplianceError)), None)
+        error = next((cause for cause in _causes(exception) if isinstance(cause, ComplianceError)), None)
         if error is None:
             return RetryDecision.default()
         if not error.transient:

@@ -111,7 +111,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
         from airflow_provider.client.models import ContentJob
         from airflow_provider.reports.page import plural
 
-        hook = self.renew_hook()
+        hook = self.hook_class(self.conn_id)  # read again: it may have changed during the wait
         jobs = {uuid: ContentJob.model_validate(records[uuid]) for uuid in uuids}
         targets = self._targets(context, uuids, jobs)
         written = self._loop.run(self._store(hook, targets))

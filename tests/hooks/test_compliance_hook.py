@@ -169,7 +169,7 @@ def test_a_pipe_is_refused_however_it_is_named(hook: ComplianceHook, tmp_path: P
     os.close(writing)
 
 
-def test_a_web_address_is_no_file(hook: ComplianceHook) -> None:
+def test_a_web_address_is_not_a_file(hook: ComplianceHook) -> None:
     with pytest.raises(exc.ComplianceInputError, match="submit_url"):
         hook.submit_file("https://example.com/a.pdf")
 

@@ -367,7 +367,7 @@ def test_a_file_that_can_not_be_written_is_gone_and_the_process_continues(
     for _ in range(2):
         assert process("list_frameworks") == []
     path = TokenFile(directory, settings).path
-    assert not path.exists()  # else somebody would use a refresh token that is used up
+    assert not path.exists()  # else a process would use a refresh token that is used up
     (message,) = (m for m in caplog.messages if "Tokens" in m)
     assert message.startswith(f"Tokens are not shared: '{path}' can't be written ({os.strerror(code)}).")
     monkeypatch.undo()
@@ -424,7 +424,7 @@ def test_neither_errors_nor_logs_nor_frames_nor_pickles_show_a_secret(
 
 
 @pytest.mark.parametrize("share_tokens", [True, False])
-def test_where_there_is_no_scrypt_there_is_no_file(
+def test_without_scrypt_there_is_no_file(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, share_tokens: bool
 ) -> None:
     settings = settings_for("https://api.example.com", share_tokens=share_tokens)

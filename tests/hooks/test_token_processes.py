@@ -156,7 +156,7 @@ def test_kills_at_random_moments_leave_no_deadlock_and_cost_one_login_each(
             os.close(victim._reading)
     started = time.monotonic()
     assert call(settings, directory) == "good"
-    assert time.monotonic() - started < 55  # nobody waits for the dead
+    assert time.monotonic() - started < 55  # no process waits for a dead one
     grants = Counter(r.form["grant_type"] for r in service.requests_to("POST /token") if r.body)
     assert sum(grants.values()) >= KILLS // 2  # some are killed before they send it all
     # Of two processes, only the one with the lock can lose a token.
@@ -263,7 +263,7 @@ def test_a_connection_test_logs_in_itself_and_leaves_nothing(
     with pytest.raises(Exception, match="refused user"):
         _wrong_password(connection, monkeypatch).list_frameworks()
     monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
-    assert ComplianceHook().test_connection()[0]  # whatever others were told
+    assert ComplianceHook().test_connection()[0]  # independent of other processes
 
 
 def _wrong_password(connection: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> ComplianceHook:

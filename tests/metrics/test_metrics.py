@@ -62,7 +62,7 @@ class Stats:
     def values(self, metric: str) -> dict[str, int]:
         """Return the counters of a metric by the values of their tags, without the connection."""
         found = (re.fullmatch(rf"compliance\.{metric}\.[^.]+\.(.+)", name) for name in self.counters)
-        return {each[1]: self.counters[each[0]] for each in found if each}
+        return {match[1]: self.counters[match[0]] for match in found if match}
 
 
 @pytest.fixture
@@ -87,12 +87,12 @@ def test_the_documentation_lists_every_metric() -> None:
     listed = re.findall(r"^\| `(.+?)` \| (.+?) \| (.+?) \| (.+?) \|$", table, re.MULTILINE)
     assert listed == [
         (
-            f"compliance.{each.name}",
-            each.kind,
-            " ".join(f"`{tag}`" for tag in ("conn_id", *each.tags)),
-            each.meaning,
+            f"compliance.{metric.name}",
+            metric.kind,
+            " ".join(f"`{tag}`" for tag in ("conn_id", *metric.tags)),
+            metric.meaning,
         )
-        for each in metrics.METRICS
+        for metric in metrics.METRICS
     ]
 
 
@@ -121,7 +121,7 @@ def test_a_failing_backend_fails_nothing_and_is_logged_once(
     stats.error = RuntimeError("The exporter is gone.")
     for _ in range(3):
         metrics.count(metrics.BYTES, "c", 1)
-    assert [each.getMessage() for each in caplog.records if each.name == metrics.__name__] == [
+    assert [record.getMessage() for record in caplog.records if record.name == metrics.__name__] == [
         "Metrics can't be sent: RuntimeError: The exporter is gone."
     ]
     stats.error = None
@@ -136,7 +136,7 @@ def test_an_invalid_configuration_switches_metrics_off(
     for _ in range(2):
         metrics.count(metrics.BYTES, "c", 1)
     assert not stats.counters
-    assert len([each for each in caplog.records if each.name == metrics.__name__]) == 1
+    assert len([record for record in caplog.records if record.name == metrics.__name__]) == 1
 
 
 def test_nothing_is_observed_while_metrics_are_off(
@@ -191,7 +191,7 @@ def test_gauges_follow_the_waits_of_a_poller(stats: Stats) -> None:
     assert changes(gauges["pending.c.job.triggerer"]) == [2, 1, 0, 1, 0]
     assert max(gauges["oldest_pending.c.job.triggerer"]) == pytest.approx(35, abs=5)
     assert set(gauges["poll_lag.c.job.triggerer"]) == {0}
-    assert all(each[-1] == 0 for each in gauges.values())
+    assert all(values[-1] == 0 for values in gauges.values())
 
 
 def test_a_slow_poll_makes_the_next_ones_late(stats: Stats) -> None:
@@ -226,7 +226,7 @@ def test_a_retried_ingest_counts_each_document_once(
         return attempts.run(task)
 
     def written() -> int:
-        return sum(each.stat().st_size for each in (tmp_path / "out").glob("*.txt"))
+        return sum(path.stat().st_size for path in (tmp_path / "out").glob("*.txt"))
 
     with monkeypatch.context() as patch:
         patch.setattr(

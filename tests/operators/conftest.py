@@ -16,7 +16,7 @@ def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Em
     """The emulator, which knows the responses of `RESULTS`."""
     state: Any = compliance_service._state
     subject = state.identity.accounts[state.settings.username].subject
-    state.response_owners.update(dict.fromkeys([each["id"] for each in RESULTS], subject))
+    state.response_owners.update(dict.fromkeys([result["id"] for result in RESULTS], subject))
     return in_our_hands(compliance_service, monkeypatch)
 
 

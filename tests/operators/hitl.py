@@ -76,7 +76,7 @@ class FakeHitl:
     def answer(self, given: Answer) -> dict[str, Any]:
         """Fill in the form, by id, click an option, or let the time pass."""
         assert self.form is not None
-        values = {name: each["value"] for name, each in self.form["params"].items()}
+        values = {name: row["value"] for name, row in self.form["params"].items()}
         if isinstance(given, dict):
             for number, one in given.items():
                 values |= (
@@ -154,4 +154,4 @@ class Made:
 def sent(service: Emulator) -> list[tuple[Any, ...]]:
     """Return the feedback that has arrived: expert, response, category, rationale."""
     names = ("expertId", "assessmentResponseId", "categoryFeedback", "rationalFeedback")
-    return [tuple(each.get(name) for name in names) for each in service.feedback()]
+    return [tuple(row.get(name) for name in names) for row in service.feedback()]

@@ -73,19 +73,16 @@ def test_every_parameter_is_described(kind: Any) -> None:
     assert described - own <= {"timeout", "body", "defaults", "assigned_users", "notifiers"}
 
 
-@pytest.mark.parametrize("given", [None, "{{ mine }}"])
+@pytest.mark.parametrize(
+    ("given", "map_index", "shown"),
+    [(None, 0, "{{ task.title }}"), ("{{ mine }}", 0, "{{ mine }}"), (None, -1, None)],
+)
 def test_a_mapped_task_bears_that_name_unless_the_author_gave_another(
-    service: Emulator, given: str | None
+    service: Emulator, given: str | None, map_index: int, shown: str | None
 ) -> None:
-    context: Any = {"map_index_template": given, "ti": SimpleNamespace(map_index=0)}
+    context: Any = {"map_index_template": given, "ti": SimpleNamespace(map_index=map_index)}
     make(operators.ComplianceCancelContentOperator).execute(context)
-    assert context["map_index_template"] == (given or "{{ task.title }}")
-
-
-def test_a_task_that_is_not_mapped_has_no_name_of_its_own(service: Emulator) -> None:
-    context: Any = {"map_index_template": None, "ti": SimpleNamespace(map_index=-1)}
-    make(operators.ComplianceCancelContentOperator).execute(context)
-    assert context["map_index_template"] is None
+    assert context["map_index_template"] == shown
 
 
 @pytest.mark.parametrize(

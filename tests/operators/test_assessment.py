@@ -14,7 +14,6 @@ from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators import assessment as assessment_module
 from airflow_provider.operators.assessment import (
-    ComplianceCancelAssessmentOperator,
     ComplianceGetAssessmentResultsOperator,
     ComplianceSubmitAssessmentOperator,
 )
@@ -62,20 +61,6 @@ def test_the_payload_goes_through_unchanged(service: Emulator, attempts: Attempt
     assert only(service)["payload"] == payload
 
 
-def test_templates_are_filled_in_at_any_depth(service: Emulator, attempts: Attempts) -> None:
-    task = submit(payload={"a": [{"b": "{{ day }}"}, ("{{ day }}",)], "n": 1}, wait_for_completion=False)
-    context: Any = {"day": "2026-11-15"}
-    task.render_template_fields(context)
-    attempts.run(task)
-    assert only(service)["payload"] == {"a": [{"b": "2026-11-15"}, ["2026-11-15"]], "n": 1}
-
-
-def test_a_payload_may_be_json_text(service: Emulator, attempts: Attempts) -> None:
-    for text in (json.dumps(PAYLOAD), str(PAYLOAD)):  # the latter is what a template makes of a dict
-        attempts.run(submit(payload=text, wait_for_completion=False))
-        assert service.assessments()[0]["payload"] == PAYLOAD
-
-
 @pytest.mark.parametrize("payload", ["{'a': b}", {"a": object()}, {"a": float("nan")}, {"a": {1, 2}}, "x"])
 def test_a_payload_that_is_not_json_is_refused_before_it_is_sent(
     service: Emulator, attempts: Attempts, payload: Any
@@ -92,15 +77,6 @@ def test_a_completed_assessment_is_a_success(service: Emulator, attempts: Attemp
     assert only(service)["status"] == "COMPLETED"
     assert len(attempts.deferrals) == deferrable
     assert judgements(attempts.run(get_results(assessment_id))) == judgements(only(service))
-
-
-def test_a_failed_assessment_fails_the_task_with_the_service_s_reason(
-    service: Emulator, attempts: Attempts, deferrable: bool
-) -> None:
-    service.configure(jobs="instant")
-    with pytest.raises(exc.ComplianceJobError, match=r"Assessment .* failed: Unknown framework 77") as caught:
-        attempts.run(submit(deferrable, payload={"frameworkId": 77}))
-    assert not isinstance(caught.value, AirflowFailException)
 
 
 def test_another_payload_is_another_assessment(service: Emulator, attempts: Attempts) -> None:
@@ -177,10 +153,3 @@ def test_results_too_large_for_an_xcom_ask_for_a_destination(
     with pytest.raises(exc.ComplianceInputError, match="set a destination in object storage") as caught:
         attempts.run(get_results(assessment["uuid"]))
     assert isinstance(caught.value, AirflowFailException)
-
-
-def test_a_cancel_deletes_the_assessment(service: Emulator, attempts: Attempts) -> None:
-    uuid = service.add_assessment(PAYLOAD)["uuid"]
-    attempts.run(ComplianceCancelAssessmentOperator(task_id="t", assessment_id=uuid))
-    attempts.run(ComplianceCancelAssessmentOperator(task_id="t", assessment_id=uuid))
-    assert (service.count("cancel_assessment", 200), service.count("cancel_assessment", 404)) == (1, 1)

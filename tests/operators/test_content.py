@@ -14,7 +14,6 @@ from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators.content import (
     ComplianceCancelContentOperator,
-    ComplianceRefreshContentOperator,
     ComplianceSubmitFileOperator,
     ComplianceSubmitUrlOperator,
 )
@@ -117,24 +116,6 @@ def test_a_killed_task_leaves_its_job_where_asked_to(service: Emulator, attempts
     assert service.count("cancel") == 0
 
 
-def test_a_refresh_processes_the_job_again(service: Emulator, attempts: Attempts, deferrable: bool) -> None:
-    service.configure(jobs="polls:1")
-    uuid = service.add_job(text="old", url=f"{service.url}/", status="FAILED")
-    task = ComplianceRefreshContentOperator(
-        task_id="t", uuid=uuid, wait_for_completion=True, deferrable=deferrable, poll_interval=0.05
-    )
-    assert attempts.run(task) == uuid
-    assert service.count("refresh", 202) == 1
-
-
-def test_a_refresh_that_times_out_does_not_delete_the_job(service: Emulator, attempts: Attempts) -> None:
-    uuid = service.add_job(text="old", url=f"{service.url}/")
-    task = ComplianceRefreshContentOperator(task_id="t", uuid=uuid, wait_for_completion=True, timeout=0.1)
-    with pytest.raises(exc.ComplianceJobTimeoutError):
-        attempts.run(task)
-    assert service.count("cancel") == 0
-
-
 def test_a_cancel_deletes_the_job(service: Emulator, attempts: Attempts) -> None:
     uuid = completed(service)
     attempts.run(ComplianceCancelContentOperator(task_id="t", uuid=uuid))
@@ -152,7 +133,7 @@ def test_the_link_to_the_job_is_known_before_the_wait(
     assert attempts.ti.xcoms == {"compliance_job_url": f"https://console.example.com/jobs/{uuid}?tab=1"}
 
 
-def test_what_is_deferred_holds_ids_and_numbers_only(service: Emulator, attempts: Attempts) -> None:
+def test_a_deferred_task_holds_ids_and_numbers_only(service: Emulator, attempts: Attempts) -> None:
     with pytest.raises(exc.ComplianceJobTimeoutError):
         attempts.run(submit(deferrable=True, timeout=0.1))
     (row,) = attempts.deferrals

@@ -15,7 +15,6 @@ from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.feedback import ComplianceSubmitFeedbackOperator
-from airflow_provider.waiting import refusals, rules
 from tests.support.attempts import Attempts, Interrupted
 from tests.support.state_stores import STATE_STORES, make_attempts
 
@@ -153,25 +152,6 @@ def test_a_retry_of_what_was_sent_succeeds_and_sends_nothing(
     assert len(sent(service)) == 3  # clear means run again
 
 
-@pytest.mark.parametrize("status", [401, 403, 404])
-def test_a_short_refusal_is_outlasted_and_a_longer_one_is_retried(
-    service: Emulator, attempts: Attempts, status: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(refusals, "FIRST_PAUSE_SECONDS", 0.0)
-    ComplianceHook().list_frameworks()  # the credentials work
-    service.fail("submit_feedback", status=status, times=2)
-    attempts.run(submit())
-    assert len(sent(service)) == 1
-    monkeypatch.setattr(rules, "OUTAGE_SECONDS", 0.0)
-    service.fail("submit_feedback", status=status, times=20)
-    with pytest.raises(exc.ComplianceError) as caught:
-        attempts.run(submit(rational_feedback="Another one."))
-    assert not isinstance(caught.value, AirflowFailException)
-    service.clear_faults()
-    attempts.run(submit(rational_feedback="Another one."))
-    assert len(sent(service)) == 2
-
-
 def test_a_run_that_was_created_again_sends_again(service: Emulator, attempts: Attempts) -> None:
     for start in (1, 1, 2):
         attempts.run(submit(), dag_run=SimpleNamespace(start_date=datetime(2026, 1, start, tzinfo=UTC)))
@@ -184,18 +164,6 @@ def test_a_renamed_connection_sends_nothing_twice(
     attempts.run(submit())
     monkeypatch.setenv("AIRFLOW_CONN_RENAMED", os.environ["AIRFLOW_CONN_COMPLIANCE_DEFAULT"])
     attempts.run(submit(conn_id="renamed"))
-    assert len(sent(service)) == 1
-
-
-def test_an_attempt_that_is_overtaken_while_it_is_refused_does_not_send(
-    service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ComplianceHook().list_frameworks()  # the credentials work
-    service.fail("submit_feedback", status=403)
-    monkeypatch.setattr("time.sleep", lambda _: attempts.run(submit()))
-    with pytest.raises(exc.ComplianceSupersededError, match="Attempt 2 of this task has taken over") as error:
-        attempts.run(submit())
-    assert isinstance(error.value, AirflowFailException)
     assert len(sent(service)) == 1
 
 

@@ -15,9 +15,7 @@ from airflow.providers.common.compat.sdk import task_group
 
 from airflow_provider.bulk.deletes import FinishedJob, PendingDeletes
 from airflow_provider.emulator import Emulator
-from airflow_provider.operators.content import ComplianceSubmitUrlOperator
 from airflow_provider.provenance import instance_of
-from airflow_provider.review.decisions import write_decisions
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import task_path
 from airflow_provider.storage.nights import Night
@@ -26,7 +24,6 @@ from tests.operators import run_loop
 from tests.support.attempts import TaskInstance
 from tests.support.dag_test import run_program
 from tests.support.jobs import completed
-from tests.support.state_stores import make_attempts
 
 OUTSIDE = UUID(int=0)
 PAGE = "http://127.0.0.1:9/page"
@@ -71,33 +68,7 @@ def test_path_of_a_task_outside_of_loops_is_the_same_on_all_versions() -> None:
     assert task_path(TaskInstance(map_index=3)) == task_path(mapped) == "d/r/t-3-f8abbe8ae3ca"
 
 
-def test_path_contains_the_iteration_and_survives_a_clear_of_the_loop() -> None:
-    paths = {task_path(RegionTaskInstance(region_id=uuid4(), iteration=n, map_index=m))
-             for n in range(3) for m in range(-1, 2)}  # fmt: skip
-    assert len(paths) == 9
-    before, after = (RegionTaskInstance(region_id=uuid4(), iteration=1) for _ in range(2))
-    assert task_path(before) == task_path(after)
-
-
 # -- with a fake task instance
-
-
-def test_iteration_submits_its_own_job_and_its_retry_re_attaches(
-    service: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    attempts = make_attempts("object storage", tmp_path, monkeypatch)
-    monkeypatch.setattr("tests.support.attempts.TaskInstance", RegionTaskInstance)
-
-    def submit(iteration: int) -> str:
-        attempts.identity = {"region_id": uuid4(), "iteration": iteration}
-        return str(
-            attempts.run(ComplianceSubmitUrlOperator(task_id="t", url=PAGE, wait_for_completion=False))
-        )
-
-    first, second = submit(0), submit(1)
-    assert first != second
-    assert (submit(0), submit(1)) == (first, second)
-    assert {job["uuid"] for job in service.jobs()} == {first, second}
 
 
 @pytest.mark.parametrize("template", ["text.txt", "{uuid}.txt"])
@@ -118,13 +89,6 @@ def test_texts_of_two_iterations_have_different_names(
 
 def in_loop(iteration: int, **changes: Any) -> RegionTaskInstance:
     return RegionTaskInstance(region_id=uuid4(), iteration=iteration, **changes)
-
-
-def test_decisions_of_two_iterations_are_two_objects(tmp_path: Path) -> None:
-    decisions: Any = [{"night": "2026-03-01", "criterion": "D-1"}]
-    for iteration in (0, 1, 1):
-        write_decisions(decisions, f"file://{tmp_path}/", in_loop(iteration), "a.pdf", "account")
-    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_iteration_deletes_its_own_jobs_and_old_ones_of_others(tmp_path: Path) -> None:

@@ -157,14 +157,6 @@ def test_a_kill_never_deletes_a_completed_job(service: Emulator, store: bool) ->
     assert uuid in uuids(service)
 
 
-def test_a_kill_cancels_nothing_that_can_not_be_looked_at(service: Emulator, attempts: Attempts) -> None:
-    task = submit()
-    run_and_wait(attempts, task)
-    service.fail("get_status*", status=403, times=None)
-    task.on_kill()
-    assert service.count("cancel") == 0
-
-
 def test_a_kill_that_meets_a_lock_of_the_interrupted_code_does_not_hang(
     service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,16 +242,6 @@ def test_a_retry_continues_though_the_file_is_gone_meanwhile(
     first = attempts.run(upload(document))
     document.unlink()
     assert attempts.run(upload(document)) == first
-
-
-def test_a_clear_continues_with_a_job_in_flight(service: Emulator, attempts: Attempts) -> None:
-    first = attempts.run(submit())
-    attempts.clear()
-    assert attempts.run(submit()) == first
-    service.set_job(first, status="COMPLETED")
-    assert attempts.run(submit()) == first  # a retry after the clear
-    attempts.clear()
-    assert attempts.run(submit()) != first
 
 
 def test_a_retry_that_finds_no_answer_is_retried(

@@ -53,16 +53,6 @@ def test_a_refresh_waits_for_the_new_result(
     assert service.count("get_statuses") >= 5
 
 
-def test_a_refresh_that_fails_again_is_a_failure(
-    service: Emulator, attempts: Attempts, deferrable: bool
-) -> None:
-    uuid = completed(service)
-    old = wire(uuid, "FAILED", completedAt=T0, error="old")
-    lag(service, old, wire(uuid, "FAILED", completedAt=T1, error="new"))
-    with pytest.raises(exc.ComplianceJobError, match="failed: new"):
-        attempts.run(refresh(uuid, deferrable))
-
-
 def test_a_refresh_that_never_shows_a_new_result_times_out(
     service: Emulator, attempts: Attempts, deferrable: bool
 ) -> None:

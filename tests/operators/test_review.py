@@ -124,7 +124,7 @@ def test_a_form_of_hostile_texts_is_shown_answered_and_sent(service: Emulator, h
     answers: Any = {"rest": "agreed"} | dict.fromkeys((1, 2, 3), ("MISSING", "So."))
     decided = hitl.run(Made(results=results), answers)
     assert sent(service) == [("e-1", number, "MISSING", "So.") for number in (1, 2, 3)]
-    assert sorted(each["assessment_response_id"] for each in decided) == list(range(1, 16))
+    assert sorted(row["assessment_response_id"] for row in decided) == list(range(1, 16))
     assert hitl.form is not None
     body, fields = hitl.form["body"], hitl.form["params"]
     assert len(body) < 100_000
@@ -215,11 +215,11 @@ def test_a_forgotten_rationale_does_not_fail_the_task(
     service: Emulator, hitl: FakeHitl, caplog: pytest.LogCaptureFixture
 ) -> None:
     decided = hitl.run(Made(log_here=True), {1: ("MISSING", "Agreed."), 2: ("MISSING", None)})
-    assert [(each["decision"], each["category_after"], each["outcome"]) for each in decided] == [
+    assert [(row["decision"], row["category_after"], row["outcome"]) for row in decided] == [
         ("commented", "MISSING", "sent"),
         ("changed", "MISSING", "recorded"),
     ]
-    assert [each[1] for each in sent(service)] == [1]
+    assert [row[1] for row in sent(service)] == [1]
     assert "'Audit' is recorded, but not sent: the service needs a rationale" in caplog.text
     assert hitl.form is not None
     assert "The service takes no feedback without a rationale." in hitl.form["body"]

@@ -33,7 +33,7 @@ def test_feedback_that_is_uncertain_is_not_sent_again_and_is_said_to_be(
 ) -> None:
     service.fail("submit_feedback", skip=1, **fault)
     returned = hitl.run(Made(), ANSWER)
-    assert [each["outcome"] for each in returned] == ["sent", "uncertain", "sent"]
+    assert [row["outcome"] for row in returned] == ["sent", "uncertain", "sent"]
     assert hitl.run(Made()) == returned
     assert service.count("submit_feedback") == 3
 
@@ -49,8 +49,8 @@ def test_an_outage_makes_one_feedback_uncertain_and_a_retry_sends_the_others(
     assert service.count("submit_feedback") == 1
     service.clear_faults()
     returned = hitl.run(Made())
-    assert [each["outcome"] for each in returned] == ["uncertain", "sent", "sent"]
-    assert [each[1] for each in sent(service)] == [2, 3]
+    assert [row["outcome"] for row in returned] == ["uncertain", "sent", "sent"]
+    assert [row[1] for row in sent(service)] == [2, 3]
 
 
 def test_two_uncertain_feedbacks_in_a_row_end_the_attempt(service: Emulator, hitl: FakeHitl) -> None:
@@ -58,7 +58,7 @@ def test_two_uncertain_feedbacks_in_a_row_end_the_attempt(service: Emulator, hit
     with pytest.raises(exc.ComplianceConnectionError, match="A retry sends the others") as caught:
         hitl.run(Made(), ANSWER)
     assert not isinstance(caught.value, AirflowFailException)
-    assert [each["outcome"] for each in hitl.run(Made())] == ["uncertain", "uncertain", "sent"]
+    assert [row["outcome"] for row in hitl.run(Made())] == ["uncertain", "uncertain", "sent"]
 
 
 def test_a_refused_feedback_fails_the_task_after_the_others_are_sent(
@@ -68,9 +68,9 @@ def test_a_refused_feedback_fails_the_task_after_the_others_are_sent(
     with pytest.raises(exc.ComplianceError, match="refused the feedback on response 2") as caught:
         hitl.run(Made(), ANSWER)
     assert isinstance(caught.value, AirflowFailException)
-    assert [each[1] for each in sent(service)] == [1, 3]
+    assert [row[1] for row in sent(service)] == [1, 3]
     hitl.run(Made())
-    assert [each[1] for each in sent(service)] == [1, 3, 2]
+    assert [row[1] for row in sent(service)] == [1, 3, 2]
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
@@ -80,8 +80,8 @@ def test_a_short_refusal_is_outlasted(
     monkeypatch.setattr(refusals, "FIRST_PAUSE_SECONDS", 0.0)
     service.fail("submit_feedback", status=status, skip=1, times=2)
     returned = hitl.run(Made(), ANSWER)
-    assert [each["outcome"] for each in returned] == ["sent"] * 3
-    assert sorted(each[1] for each in sent(service)) == [1, 2, 3]
+    assert [row["outcome"] for row in returned] == ["sent"] * 3
+    assert sorted(row[1] for row in sent(service)) == [1, 2, 3]
 
 
 def test_a_lasting_refusal_is_retried_after_the_others_are_sent(
@@ -100,9 +100,9 @@ def test_a_lasting_refusal_is_retried_after_the_others_are_sent(
         with pytest.raises(exc.ComplianceNotFoundError) as caught:
             hitl.run(Made(), ANSWER)
     assert not isinstance(caught.value, AirflowFailException)
-    assert [each[1] for each in sent(service)] == [1, 3]
+    assert [row[1] for row in sent(service)] == [1, 3]
     hitl.run(Made())
-    assert [each[1] for each in sent(service)] == [1, 3, 2]
+    assert [row[1] for row in sent(service)] == [1, 3, 2]
 
 
 def test_an_answer_that_no_attempt_has_read_is_not_lost(service: Emulator, hitl: FakeHitl) -> None:

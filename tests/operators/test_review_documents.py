@@ -17,7 +17,7 @@ from airflow_provider.compat import awaiting_input
 from airflow_provider.emulator import Emulator
 from tests.operators.hitl import RESULTS, FakeHitl, Made, sent
 
-NAMED = [{**each, "frameworkCodeName": "DORA", "fileName": "cloud.pdf"} for each in RESULTS]
+NAMED = [{**row, "frameworkCodeName": "DORA", "fileName": "cloud.pdf"} for row in RESULTS]
 
 
 def form(hitl: FakeHitl) -> dict[str, Any]:
@@ -62,19 +62,6 @@ def test_a_mapped_review_has_the_name_of_its_document_before_and_after_it_is_ans
     assert hitl.context["task"].title == "cloud.pdf, DORA"
 
 
-def test_an_author_s_own_name_of_a_mapped_task_is_left_alone(
-    service: Emulator, hitl: FakeHitl, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shown: list[Any] = []
-    monkeypatch.setattr(
-        "airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS",
-        SimpleNamespace(send=shown.append),
-        raising=False,
-    )
-    compat.send_map_index(Made()(), {"map_index_template": "{{ mine }}"})
-    assert not shown
-
-
 # -- decisions at a destination
 
 
@@ -90,9 +77,9 @@ def test_decisions_are_written_as_they_are_returned(
         Made(results=NAMED, destination=str(path)), {"rest": "agreed", 2: ("MISSING", "Clause 2 is void.")}
     )
     assert rows(path) == returned
-    for each in returned:
-        assert (each["run_id"], each["try_number"], each["provider_version"]) == ("r", 1, __version__)
-    assert [(each["document"], each["framework"], each["decision"]) for each in returned] == [
+    for row in returned:
+        assert (row["run_id"], row["try_number"], row["provider_version"]) == ("r", 1, __version__)
+    assert [(row["document"], row["framework"], row["decision"]) for row in returned] == [
         ("cloud.pdf", "DORA", "agreed"),
         ("cloud.pdf", "DORA", "changed"),
         ("cloud.pdf", "DORA", "agreed"),
@@ -108,7 +95,7 @@ def test_decisions_on_file_say_what_was_sent_when_sending_failed(
     service.fail("submit_feedback", status=429, retry_after=0, skip=1)
     with pytest.raises(exc.ComplianceThrottledError):
         hitl.run(review, {1: ("MISSING", "One."), 2: ("MISSING", "Two."), "rest": "agreed"})
-    assert [each["outcome"] for each in rows(path)] == ["sent", "pending", "recorded"]
+    assert [row["outcome"] for row in rows(path)] == ["sent", "pending", "recorded"]
     hitl.run(review)
-    assert [each["outcome"] for each in rows(path)] == ["sent", "sent", "recorded"]
+    assert [row["outcome"] for row in rows(path)] == ["sent", "sent", "recorded"]
     assert len(sent(service)) == 2

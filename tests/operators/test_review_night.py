@@ -27,14 +27,14 @@ ROWS = [
         "night": "2026-03-01T00:00:00+00:00",
         "source": "s3://in/cloud.pdf",
         "framework": "DORA",
-        "criterion": f"D-{each['id']}",
-        "title": each["name"],
-        "response_id": each["id"],
+        "criterion": f"D-{row['id']}",
+        "title": row["name"],
+        "response_id": row["id"],
         "changed_from": None,
         "cell": "c1",
-        **each,
+        **row,
     }
-    for each in RESULTS
+    for row in RESULTS
 ]
 
 
@@ -113,11 +113,11 @@ def test_an_answer_is_about_the_verdict_that_the_form_showed(
     hitl.die_while_waiting(review())
     table(tmp_path, CHANGED)  # the night is cleared while the form is open
     decided = hitl.run(review(), {1: (MISSING, "Indeed."), 2: ("MISSING", "Not a word.")})
-    assert [(each["category_before"], each["outcome"]) for each in decided] == [
+    assert [(row["category_before"], row["outcome"]) for row in decided] == [
         (MISSING, "recorded"),
         ("NOT_SUFFICIENTLY_REGULATED", "sent"),
     ]
-    assert [each[1] for each in sent(service)] == [2]
+    assert [row[1] for row in sent(service)] == [2]
     if is_grouped:  # the new verdict has a form of its own, in another mapped task
         _, form = group_findings(f"file://{tmp_path}/findings.jsonl", only="all")
         hitl.store, hitl.form, hitl.response, hitl.tries, hitl.map_index = StateStore(), None, None, 0, 1

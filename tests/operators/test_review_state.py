@@ -52,7 +52,7 @@ def test_a_clear_after_the_answer_neither_asks_nor_sends(
     service: Emulator, hitl: FakeHitl, memory: Made
 ) -> None:
     returned = hitl.run(memory, ANSWERS)
-    assert [each["outcome"] for each in returned] == ["sent"] * 3
+    assert [row["outcome"] for row in returned] == ["sent"] * 3
     for _ in range(2):
         assert hitl.run(memory, {1: ("MISSING", "Another one.")}) == returned
     assert (hitl.asked, service.count("submit_feedback")) == (1, 3)
@@ -65,7 +65,7 @@ def test_a_clear_before_the_answer_asks_and_sends_once(
         hitl.run(memory)
     hitl.run(memory, ANSWERS)
     hitl.run(memory, ANSWERS)
-    assert [each[1] for each in sent(service)] == [1, 2, 3]
+    assert [row[1] for row in sent(service)] == [1, 2, 3]
 
 
 def test_a_retry_after_an_error_sends_the_rest(service: Emulator, hitl: FakeHitl, memory: Made) -> None:
@@ -74,7 +74,7 @@ def test_a_retry_after_an_error_sends_the_rest(service: Emulator, hitl: FakeHitl
         hitl.run(memory, ANSWERS)
     assert not isinstance(caught.value, AirflowFailException)
     hitl.run(memory)
-    assert [each[1] for each in sent(service)] == [1, 2, 3]
+    assert [row[1] for row in sent(service)] == [1, 2, 3]
     assert hitl.asked == 1
 
 
@@ -92,8 +92,8 @@ def test_feedback_in_flight_when_an_attempt_dies_is_not_sent_again(
         with pytest.raises(SystemExit):
             hitl.run(memory, ANSWERS)
     returned = hitl.run(memory)
-    assert [each["outcome"] for each in returned] == ["uncertain", "sent", "sent"]
-    assert [each[1] for each in sent(service)] == [1, 2, 3]
+    assert [row["outcome"] for row in returned] == ["uncertain", "sent", "sent"]
+    assert [row[1] for row in sent(service)] == [1, 2, 3]
 
 
 # -- state that is lost
@@ -133,7 +133,7 @@ def test_an_attempt_that_failed_before_it_asked_needs_no_check(
         in_objects.run(Made(results=None, assessment_id="a"))
     in_objects.run(Made(), ANSWERS)
     assert len(in_objects.kwargs) == 1  # it has waited for the answer only
-    assert [each[1] for each in sent(service)] == [1, 2, 3]
+    assert [row[1] for row in sent(service)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("key", [LEASE, REVIEW, f"{SENT}_1"])
@@ -175,7 +175,7 @@ def test_a_run_that_was_created_again_does_not_wait_for_the_form_of_the_earlier_
     created_again(in_objects)
     in_objects.run(Made(), ANSWERS)
     assert in_objects.asked == 2
-    assert [each[1] for each in sent(service)] == [1, 2, 3]
+    assert [row[1] for row in sent(service)] == [1, 2, 3]
 
 
 def test_a_run_that_was_created_again_asks_about_other_findings(
@@ -187,8 +187,8 @@ def test_a_run_that_was_created_again_asks_about_other_findings(
     with pytest.raises(exc.ComplianceServerError):  # the second attempt still knows that the run is new
         in_objects.run(Made(results=None, assessment_id="a"))
     returned = in_objects.run(Made(), ANSWERS)
-    assert [each["outcome"] for each in returned] == ["sent"] * 3
-    assert [each[1] for each in sent(service)] == [1, 2, 3]
+    assert [row["outcome"] for row in returned] == ["sent"] * 3
+    assert [row[1] for row in sent(service)] == [1, 2, 3]
     with pytest.raises(exc.ComplianceInputError, match="Start a new DAG run"):
         in_objects.run(Made(results=[*RESULTS, {"id": 4, "category": "MISSING"}]))
 
@@ -201,4 +201,4 @@ def test_a_form_of_a_run_that_was_created_again_is_asked_again_though_an_earlier
     with pytest.raises(Exception, match="time is up"):
         in_objects.run(Made())
     in_objects.run(Made(), ANSWERS)
-    assert [each[1] for each in sent(service)] == [1, 2, 3]
+    assert [row[1] for row in sent(service)] == [1, 2, 3]

@@ -6,10 +6,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from random import Random
-from threading import Condition, Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +19,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.review.state import FEEDBACK_FIELDS, PENDING, ReviewState
+from airflow_provider.review.state import FEEDBACK_FIELDS, LEASE, PENDING, ReviewState
 from tests.operators.hitl import FakeHitl, Made, sent
 from tests.support.attempts import Interrupted, StateStore
 
@@ -46,9 +43,9 @@ def test_the_attempt_that_was_taken_for_dead_stops_and_says_so(
     with pytest.raises(exc.ComplianceError, match="Attempt 2 of this task has taken over") as caught:
         hitl.run(Made(), ANSWER)
     assert isinstance(caught.value, AirflowFailException)  # a dead attempt is not retried
-    assert sorted(each[1] for each in sent(service)) == [1, 2, 3]
-    assert [each["outcome"] for each in retries[1]] == ["uncertain", "sent", "sent"]
-    assert [each["outcome"] for each in hitl.run(Made())] == ["sent"] * 3
+    assert sorted(row[1] for row in sent(service)) == [1, 2, 3]
+    assert [row["outcome"] for row in retries[1]] == ["uncertain", "sent", "sent"]
+    assert [row["outcome"] for row in hitl.run(Made())] == ["sent"] * 3
 
 
 def test_an_overtaken_attempt_replaces_no_decisions_of_the_next(
@@ -79,105 +76,72 @@ def test_a_retry_at_any_moment_of_a_review_sends_nothing_twice(
     except exc.ComplianceError as error:
         assert "has taken over" in str(error)
     store.left = 0
-    arrived = Counter(each[1] for each in sent(service))
+    arrived = Counter(row[1] for row in sent(service))
     assert max(arrived.values()) == 1
-    outcomes = {each["assessment_response_id"]: each["outcome"] for each in hitl.run(Made(), ANSWER)}
+    outcomes = {row["assessment_response_id"]: row["outcome"] for row in hitl.run(Made(), ANSWER)}
     assert sorted(outcomes) == [1, 2, 3]
     assert all(arrived[number] or outcomes[number] == "uncertain" for number in outcomes)
     assert len(sent(service)) == arrived.total()
 
 
-class Turns:
-    """Lets threads run one operation at a time, in random order."""
-
-    def __init__(self, seed: int) -> None:
-        self._lot = Random(seed)
-        self._condition = Condition()
-        self._busy: set[str] = set()
-        self._waiting: set[str] = set()
-
-    def run(self, threads: dict[str, Callable[[], None]]) -> None:
-        """Run them until all are done."""
-
-        def to_its_end(name: str) -> None:
-            try:
-                threads[name]()
-            finally:
-                with self._condition:
-                    self._busy.discard(name)
-                    self._next()
-
-        self._busy = set(threads)
-        started = [Thread(target=to_its_end, args=(name,)) for name in threads]
-        for thread in started:
-            thread.start()
-        for thread in started:
-            thread.join(240)
-
-    def wait_for_turn(self, name: str) -> None:
-        """Wait for a turn."""
-        with self._condition:
-            self._busy.discard(name)
-            self._waiting.add(name)
-            self._next()
-            assert self._condition.wait_for(lambda: name in self._busy, timeout=240)
-
-    def _next(self) -> None:
-        if not self._busy and self._waiting:
-            chosen = self._lot.choice(sorted(self._waiting))
-            self._waiting.remove(chosen)
-            self._busy.add(chosen)
-            self._condition.notify_all()
+# -- the lease, which the newest attempt holds
 
 
-class Shared:
-    """The store as one of several attempts sees it, who take turns."""
-
-    def __init__(self, store: StateStore, turns: Turns, name: str) -> None:
-        self._store, self._turns, self._name = store, turns, name
-
-    def get(self, key: str) -> Any:
-        self._turns.wait_for_turn(self._name)
-        return self._store.get(key)
-
-    def set(self, key: str, value: Any) -> None:
-        self._turns.wait_for_turn(self._name)
-        self._store.set(key, value)
+def state(store: Any, try_number: int) -> ReviewState:
+    return ReviewState(store, {"try_number": try_number}, log)
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_attempts_that_run_side_by_side_send_each_feedback_at_most_once(seed: int) -> None:
-    """Every order of reads and writes will do: 40 of them, which are the same in each run."""
-    feedback = [
-        {**dict.fromkeys(FEEDBACK_FIELDS, "x"), "assessment_response_id": number, "outcome": PENDING}
-        for number in range(1, 6)
+def pending(number: int, comment: str = "x") -> dict[str, Any]:
+    fields = {**dict.fromkeys(FEEDBACK_FIELDS, comment), "assessment_response_id": number}
+    return {**fields, "outcome": PENDING}
+
+
+@pytest.mark.parametrize("do", ["start", "check", "record", "send"])
+def test_an_older_attempt_stops_at_its_next_step(do: str) -> None:
+    store = StateStore()
+    older = state(store, 1)
+    older.record_answer([pending(1)], [], is_answered=True)
+    assert older.check_lease()
+    state(store, 2)
+    hook: Any = SimpleNamespace(submit_feedback=pytest.fail)
+    steps: dict[str, Callable[[], Any]] = {
+        "start": lambda: state(store, 1),
+        "check": older.check_lease,
+        "record": lambda: older.record_form([]),
+        "send": lambda: older.send_all(hook),
+    }
+    with pytest.raises(exc.ComplianceSupersededError, match="Attempt 2 of this task has taken over"):
+        steps[do]()
+
+
+def test_a_newer_attempt_takes_the_lease_back_and_sends_nothing_in_between() -> None:
+    store = StateStore()
+    newer = state(store, 2)
+    store.set(LEASE, {"try_number": 1, "process": "an older one that read the lease before"})
+    assert not newer.check_lease()
+    assert newer.check_lease()
+
+
+def test_an_answer_replaces_what_was_not_sent_and_keeps_what_was(caplog: pytest.LogCaptureFixture) -> None:
+    sent_numbers: list[int] = []
+
+    def submit(assessment_response_id: int, **_: Any) -> None:
+        if assessment_response_id == 2:
+            raise exc.ComplianceRefusedError("no", status=422)
+        sent_numbers.append(assessment_response_id)
+
+    hook: Any = SimpleNamespace(submit_feedback=submit)
+    review = state(StateStore(), 1)
+    review.record_answer([pending(1, "first"), pending(2, "first")], [], is_answered=True)
+    assert len(review.send_all(hook)) == 1
+    review.record_answer([pending(1, "second"), pending(2, "second")], [], is_answered=True)
+    review.send_all(hook)
+    assert sent_numbers == [1]
+    assert "it may have arrived" not in caplog.text
+    assert [(row["rational_feedback"], row["outcome"]) for row in review.results()] == [
+        ("first", "sent"),
+        ("second", PENDING),
     ]
-    store, turns = StateStore(), Turns(seed)
-    ReviewState(store, {"try_number": 0}, log).record_answer(feedback, [], is_answered=True)
-    arrived: Counter[int] = Counter()
-    ends: dict[str, Any] = {}
-
-    def attempt(number: int) -> None:
-        name = str(number)
-
-        def submit(assessment_response_id: int, **_: Any) -> None:
-            turns.wait_for_turn(name)
-            arrived[assessment_response_id] += 1
-
-        try:
-            state = ReviewState(Shared(store, turns, name), {"try_number": number}, log)
-            assert state.send_all(SimpleNamespace(submit_feedback=submit)) == []
-            ends[name] = state.results()
-        except exc.ComplianceError as error:
-            ends[name] = error
-
-    turns.run({str(number): partial(attempt, number) for number in (1, 2, 3)})
-    assert max(arrived.values()) == 1
-    assert len(ends) == 3
-    outcomes = {
-        each["assessment_response_id"]: each["outcome"] for each in ends["3"]
-    }  # the newest never stops
-    assert all(arrived[number] or outcomes[number] == "uncertain" for number in range(1, 6))
 
 
 def test_an_attempt_that_airflow_does_not_know_any_more_sends_nothing(

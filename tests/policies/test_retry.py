@@ -35,7 +35,7 @@ def test_a_throttled_task_waits_as_long_as_the_service_asks_for() -> None:
 
 
 @needs_policies
-def test_a_server_error_with_retry_after_counts_too_and_nobody_waits_longer_than_the_limit() -> None:
+def test_a_server_error_with_retry_after_counts_too_up_to_the_limit() -> None:
     error = exc.ComplianceServerError("Maintenance.", status=503, retry_after=86_400.0)
     assert decide(error, max_delay=timedelta(minutes=30)) == ("retry", about(1800))
 
@@ -58,7 +58,7 @@ def test_in_an_outage_the_delay_doubles_up_to_the_limit(error: exc.ComplianceErr
 @pytest.mark.parametrize(
     "error", [exc.ComplianceAuthError("Wrong password."), exc.ComplianceInputError("No such file.")]
 )
-def test_what_a_retry_can_not_cure_fails_at_once(error: exc.ComplianceError) -> None:
+def test_non_retryable_error_fails_at_once(error: exc.ComplianceError) -> None:
     assert decide(error) == ("fail", 0.0)
     assert decide(as_non_retryable(error)) == ("fail", 0.0)
 
@@ -74,7 +74,7 @@ def test_the_cause_of_an_error_decides() -> None:
     cause = exc.ComplianceThrottledError("Too many.", retry_after=7.0)
     error = RuntimeError("The task of a user")
     error.__cause__ = cause
-    cause.__cause__ = error  # nobody should, but it must not hang
+    cause.__cause__ = error  # which must not hang
     assert decide(error) == ("retry", about(7))
 
 
