@@ -185,8 +185,8 @@ class AssetState:
     async def read(self) -> Any:
         """Return the newest state: assets may have been watched separately before."""
         found = [await store.aget(self.key) for store in self.stores]
-        states = [each for each in found if isinstance(each, dict)]
-        return max(states, key=lambda each: float(each.get("at", 0)), default=None)
+        states = [state for state in found if isinstance(state, dict)]
+        return max(states, key=lambda state: float(state.get("at", 0)), default=None)
 
     async def write(self, state: dict[str, Any]) -> None:
         """Store the state with all of them."""
@@ -307,7 +307,9 @@ def build_payload(changes: list[Change], before: Catalog, after: Catalog, conn_i
         "summary": summarize_changes(changes),
         "noticed_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "first_snapshot": not before.digest,
-        "framework_ids": [each.key for each in shown if each.kind != "removed"],
-        "frameworks": {kind: [each.key for each in shown if each.kind == kind] for kind in CHANGE_KINDS},
+        "framework_ids": [change.key for change in shown if change.kind != "removed"],
+        "frameworks": {
+            kind: [change.key for change in shown if change.kind == kind] for kind in CHANGE_KINDS
+        },
         "left_out": len(changes) - len(shown),
     }

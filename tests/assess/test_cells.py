@@ -30,13 +30,13 @@ def cell(**changes: str) -> Cell:
 
 def test_there_is_a_cell_for_each_document_and_framework() -> None:
     cells = make_cells([document("a"), document("b")], select_frameworks([DORA, GDPR], []), PAYLOAD)
-    assert [(each.source, each.framework) for each in cells] == [
+    assert [(cell.source, cell.framework) for cell in cells] == [
         ("in/a", "DORA"),
         ("in/a", "GDPR"),
         ("in/b", "DORA"),
         ("in/b", "GDPR"),
     ]
-    assert len({each.key for each in cells}) == 4
+    assert len({cell.key for cell in cells}) == 4
     assert cells[0].label == "in/a (DORA)"
 
 
@@ -61,8 +61,8 @@ def test_a_service_without_frameworks_is_an_error() -> None:
 
 def test_an_id_counts_before_a_code_name_and_no_framework_is_lost() -> None:
     one, two = Framework(id="1", code_name="2"), Framework(id="2", code_name="1")
-    assert [each.id for each in select_frameworks([one, two], [])] == ["1", "2"]
-    assert [each.id for each in select_frameworks([one, two], ["2"])] == ["2"]
+    assert [framework.id for framework in select_frameworks([one, two], [])] == ["1", "2"]
+    assert [framework.id for framework in select_frameworks([one, two], ["2"])] == ["2"]
 
 
 def test_frameworks_with_the_same_code_name_are_told_apart() -> None:
@@ -70,14 +70,14 @@ def test_frameworks_with_the_same_code_name_are_told_apart() -> None:
     found = select_frameworks([DORA, twin, DORA], [])
     assert [(each.id, each.code_name) for each in found] == [("1", "DORA (id 1)"), ("2", "DORA (id 2)")]
     assert [each.fields["codeName"] for each in found] == ["DORA", "DORA"]
-    assert [each.code_name for each in select_frameworks([DORA, twin], ["2"])] == ["DORA (id 2)"]
+    assert [framework.code_name for framework in select_frameworks([DORA, twin], ["2"])] == ["DORA (id 2)"]
     with pytest.raises(ComplianceInputError, match=r"more than one framework 'DORA': use ids.*\(id 2\)"):
         select_frameworks([DORA, twin], ["DORA"])
 
 
 def test_two_frameworks_with_the_same_id_are_refused_if_they_are_wanted() -> None:
     twin = GDPR.model_copy(update={"id": "1"})
-    assert [each.id for each in select_frameworks([DORA, twin, GDPR], ["2"])] == ["2"]
+    assert [framework.id for framework in select_frameworks([DORA, twin, GDPR], ["2"])] == ["2"]
     with pytest.raises(ComplianceInputError, match="more than one framework '1'"):
         select_frameworks([DORA, twin], [])
 

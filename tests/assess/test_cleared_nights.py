@@ -87,12 +87,12 @@ def test_equal_texts_keep_the_verdict_of_their_own_source(
     given = answers()
     monkeypatch.setattr(emulated, "assess", lambda text, criterion: next(given))
     first = run(nights, {"in/a": "x", "in/b": "x"}, concurrency=1)
-    assert {each["category"] for each in first.findings} == {GOOD, MISSING}
+    assert {finding["category"] for finding in first.findings} == {GOOD, MISSING}
     second = run(nights, {"in/a": "x", "in/b": "x", "in/c": "x"})
     assert (second.result["carried"], second.result["changed"]) == (3, 0)
     names = ("source", "criterion", "category", "assessment_id", "response_id")
-    assert [[each[name] for name in names] for each in second.findings[:12]] == [
-        [each[name] for name in names] for each in first.findings
+    assert [[finding[name] for name in names] for finding in second.findings[:12]] == [
+        [finding[name] for name in names] for finding in first.findings
     ]
 
 
@@ -150,8 +150,8 @@ def test_a_store_that_is_down_for_a_moment_costs_no_assessment(
 
     task, attempts = start(nights, {"in/a": "x"})
     attempts.run(task)
-    for each in service.assessments():
-        service.remove_assessment(each["uuid"])  # so that it could not be fetched again
+    for assessment in service.assessments():
+        service.remove_assessment(assessment["uuid"])  # so that it could not be fetched again
     attempts.clear()
     with monkeypatch.context() as broken:
         broken.setattr(Location, "read", failing)
@@ -207,8 +207,8 @@ def test_outputs_of_a_night_and_scratch_are_apart(service: Emulator, nights: Nig
 
     def finish(_: int) -> None:
         while_deferred.append(names_below(nights.folder / "out"))
-        for each in service.assessments():
-            service.set_assessment(each["uuid"], status="COMPLETED")
+        for assessment in service.assessments():
+            service.set_assessment(assessment["uuid"], status="COMPLETED")
 
     attempts.while_deferred = finish
     attempts.run(task)

@@ -15,7 +15,7 @@ def row(name: str, status: str = "COMPLETED", **changes: Any) -> dict[str, Any]:
 
 
 def manifest(path: Path, *rows: Any) -> str:
-    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return f"file://{path}"
 
 
@@ -24,7 +24,10 @@ def test_a_manifest_gives_its_completed_and_skipped_documents(tmp_path: Path) ->
         tmp_path / "m.jsonl", row("a"), row("b", "SKIPPED", path="s3://b/b.txt"), row("c", "FAILED", uuid="")
     )
     documents, without_text = read_documents(uri)
-    assert [(each.source, each.uuid) for each in documents] == [("in/a", "uuid-a"), ("in/b", "uuid-b")]
+    assert [(document.source, document.uuid) for document in documents] == [
+        ("in/a", "uuid-a"),
+        ("in/b", "uuid-b"),
+    ]
     assert [documents[0].text_sha256, documents[0].text_path, documents[1].text_path] == [
         "ab" * 32,
         None,
@@ -55,21 +58,21 @@ def test_results_of_mapped_ingest_tasks_and_uris_can_be_mixed(tmp_path: Path) ->
 def test_json_text_of_a_rendered_template_is_read(tmp_path: Path) -> None:
     uri = manifest(tmp_path / "m.jsonl", row("a"))
     for value in ([{"manifest": uri}], {"manifest": uri}, uri):
-        assert [each.source for each in read_documents(json.dumps(value))[0]] == ["in/a"]
-    assert [each.uuid for each in read_documents('"a-uuid"')[0]] == ["a-uuid"]
+        assert [document.source for document in read_documents(json.dumps(value))[0]] == ["in/a"]
+    assert [document.uuid for document in read_documents('"a-uuid"')[0]] == ["a-uuid"]
 
 
 def test_one_source_is_one_document_and_a_text_wins_over_a_failure(tmp_path: Path) -> None:
     one = manifest(tmp_path / "1.jsonl", row("a"), row("b", "FAILED"))
     two = manifest(tmp_path / "2.jsonl", row("a", "FAILED"), row("b"))
     documents, without_text = read_documents([one, two])
-    assert sorted(each.source for each in documents) == ["in/a", "in/b"]
+    assert sorted(document.source for document in documents) == ["in/a", "in/b"]
     assert without_text == []
 
 
 def test_names_that_are_not_utf8_stay_apart(tmp_path: Path) -> None:
     uri = manifest(tmp_path / "m.jsonl", row("a", source="in/\udce4"), row("b", source="in/\udcf6"))
-    assert [each.source for each in read_documents(uri)[0]] == ["in/\udce4", "in/\udcf6"]
+    assert [document.source for document in read_documents(uri)[0]] == ["in/\udce4", "in/\udcf6"]
 
 
 def test_a_missing_manifest_is_named(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def assess(nights: Nights, documents: Any, **kwargs: Any) -> ComplianceAssessOpe
 
 def check_ledger(service: Emulator, night: NightOutcome) -> Counter[tuple[str, str]]:
     """Compare each row with what the emulator has found for that cell; return the submits of each cell."""
-    known = {each["uuid"]: each for each in service.assessments()}
+    known = {assessment["uuid"]: assessment for assessment in service.assessments()}
     rows = night.rows
     assert len({(row["source"], row["framework"]) for row in rows}) == len(rows) == CELLS
     found: dict[str, dict[str, str]] = {}

@@ -36,7 +36,7 @@ def run_night(nights: Nights, texts: dict[str, str], **kwargs: Any) -> NightOutc
 
 def expected(service: Emulator, texts: dict[str, str], code_name: str) -> dict[tuple[str, str], str]:
     """Apply the emulator's documented rule: half of the keywords is sufficient, none is missing."""
-    (framework,) = [each for each in service.frameworks() if each["codeName"] == code_name]
+    (framework,) = [framework for framework in service.frameworks() if framework["codeName"] == code_name]
     verdicts = {}
     for source, text in texts.items():
         for criterion in framework["criteria"]:
@@ -51,7 +51,7 @@ def test_every_document_is_assessed_against_every_framework(
 ) -> None:
     service.configure(jobs="seconds:1")
     night = run_night(nights, TEXTS, deferrable=deferrable)
-    frameworks = [each["codeName"] for each in service.frameworks()]
+    frameworks = [framework["codeName"] for framework in service.frameworks()]
     assert {(row["source"], row["framework"]) for row in night.rows} == {
         (source, name) for source in TEXTS for name in frameworks
     }
@@ -62,9 +62,9 @@ def test_every_document_is_assessed_against_every_framework(
     )
     for name in frameworks:
         found = {
-            (each["source"], each["criterion"]): each["category"]
-            for each in night.findings
-            if each["framework"] == name
+            (finding["source"], finding["criterion"]): finding["category"]
+            for finding in night.findings
+            if finding["framework"] == name
         }
         assert found == expected(service, TEXTS, name)
         counted = night.result["categories"][name]
@@ -101,7 +101,9 @@ def test_a_changed_document_is_assessed_again_and_only_that(service: Emulator, n
     night = run_night(nights, changed, frameworks="DORA")
     assert service.count("submit_assessment") - before == 1
     assert (night.result["assessed"], night.result["carried"]) == (1, 2)
-    better = {each["criterion"]: each["changed_from"] for each in night.findings if each["changed_from"]}
+    better = {
+        finding["criterion"]: finding["changed_from"] for finding in night.findings if finding["changed_from"]
+    }
     assert better == {"DORA-30-3-f": MISSING, "DORA-30-3-e": MISSING}
     assert night.result["changed"] == 2
 

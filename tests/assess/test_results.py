@@ -133,7 +133,7 @@ def test_a_framework_that_is_no_longer_listed_is_named_and_its_verdicts_are_coun
     first = run(nights, frameworks=())
     service.set_frameworks(frameworks[:1])
     second = run(nights, frameworks=())
-    gone = sum(each["framework"] == "GDPR" for each in first.findings)
+    gone = sum(finding["framework"] == "GDPR" for finding in first.findings)
     assert (second.result["gone"], second.result["changed"]) == (gone, 0)
     assert second.result["warnings"] == [
         "The service no longer lists GDPR, which the previous night has assessed."

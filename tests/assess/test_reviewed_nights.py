@@ -72,18 +72,22 @@ def review_again(hitl: FakeHitl, findings: Any, answer: Any = None, **kwargs: An
 
 def decided(night: NightOutcome) -> dict[tuple[str, str], tuple[str, str, str]]:
     return {
-        (each["source"], each["criterion"]): (
-            each["expert"],
-            each["expert_category"],
-            each["expert_rationale"],
+        (finding["source"], finding["criterion"]): (
+            finding["expert"],
+            finding["expert_category"],
+            finding["expert_rationale"],
         )
-        for each in night.findings
-        if each["expert"]
+        for finding in night.findings
+        if finding["expert"]
     }
 
 
 def finding(night: NightOutcome, source: str = "in/empty.pdf") -> dict[str, Any]:
-    return next(each for each in night.findings if each["source"] == source and each["category"] == MISSING)
+    return next(
+        finding
+        for finding in night.findings
+        if finding["source"] == source and finding["category"] == MISSING
+    )
 
 
 def responses(form: dict[str, Any]) -> list[int]:
@@ -114,7 +118,7 @@ def test_a_decision_is_carried_forward_with_the_verdict_and_counted(
     second = run_night(nights, TEXTS)
     assert second.result["assessed"] == 0
     assert decided(second) == {key: ("e-1", GOOD, "It is in annex 4.")}
-    (row,) = [each for each in second.findings if each["expert"]]
+    (row,) = [finding for finding in second.findings if finding["expert"]]
     assert (row["category"], row["decided_at"]) == (MISSING, decision["decided_at"])
     before, after = (each.result["categories"]["DORA"] for each in (first, second))
     assert (after[MISSING], after[GOOD]) == (before[MISSING] - 1, before[GOOD] + 1)
@@ -146,7 +150,7 @@ def test_an_unchanged_night_creates_no_form(service: Emulator, nights: Nights, h
     second = run_night(nights, TEXTS | {"in/empty.pdf": TEXTS["in/exit.pdf"] + " More."})
     review(hitl, second.result["findings"], "No feedback")
     assert hitl.form is not None
-    changed = {each["response_id"] for each in second.findings if each["changed_from"]}
+    changed = {finding["response_id"] for finding in second.findings if finding["changed_from"]}
     assert {int(name.partition("_")[2]) for name in list(hitl.form["params"])[1:]} == changed
     assert hitl.form["subject"] == "empty.pdf against DORA: 2 better (night of 2 Mar)"
     assert "before: missing" in hitl.form["body"]
@@ -158,7 +162,7 @@ def test_a_clear_of_night_and_review_changes_nothing_and_asks_no_one(
     first = run_night(nights, TEXTS)
     rows, forms = first.findings, group_findings(first.result, only="insufficient")
     answer = {finding(first)["response_id"]: (GOOD, "Annex 4.")}
-    (form,) = [each for each in forms if finding(first)["response_id"] in responses(each)]
+    (form,) = [form for form in forms if finding(first)["response_id"] in responses(form)]
     decisions = review(hitl, form, answer)
     for _ in range(2):
         again = rerun(nights, 1)
@@ -189,6 +193,6 @@ def test_mapped_forms_of_mapped_nights_name_their_criterion_and_send_their_own_f
         subjects.append(hitl.form["subject"])
     assert len(subjects) == len(service.frameworks()[0]["criteria"])
     assert all(" in 2 documents against DORA" in each for each in subjects)
-    assert len({each[1] for each in sent(service)}) == len(forms)
+    assert len({feedback[1] for feedback in sent(service)}) == len(forms)
     files = list(nights.folder.glob(DECISIONS))
     assert sum(len(read(str(path))) for path in files) == len(everything) == len(forms)

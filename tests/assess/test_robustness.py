@@ -87,19 +87,23 @@ def test_a_store_that_fails_while_the_night_is_published_costs_no_assessment(
 
 
 def in_flight(service: Emulator) -> list[str]:
-    return [each["uuid"] for each in service.assessments() if each["status"] in ("PENDING", "RUNNING")]
+    return [
+        assessment["uuid"]
+        for assessment in service.assessments()
+        if assessment["status"] in ("PENDING", "RUNNING")
+    ]
 
 
 def completes(service: Emulator, nights: Nights, count: int) -> Callable[[], bool]:
     """Complete some once the journal has all; then the condition holds."""
 
     def condition() -> bool:
-        segments = "".join(each.read_text() for each in find(nights, "journal-*.jsonl"))
+        segments = "".join(path.read_text() for path in find(nights, "journal-*.jsonl"))
         known = {record["assessment_id"] for record in map(json.loads, segments.splitlines())}
         if len(known) < len(TEXTS):
             return False
-        for each in in_flight(service)[:count]:
-            service.set_assessment(each, status="COMPLETED")
+        for uuid in in_flight(service)[:count]:
+            service.set_assessment(uuid, status="COMPLETED")
         return True
 
     return condition
@@ -138,7 +142,9 @@ def test_findings_are_what_the_hook_of_a_deployment_reads(
     service: Emulator, nights: Nights, deferrable: bool
 ) -> None:
     night = run_night(nights, operator=OwnOperator, deferrable=deferrable)
-    assert {(each["criterion"], each["rationale"]) for each in night.findings} == {("ALL", "6 criteria")}
+    assert {(finding["criterion"], finding["rationale"]) for finding in night.findings} == {
+        ("ALL", "6 criteria")
+    }
     assert night.result["categories"] == {"DORA": {"MISSING": len(TEXTS)}}
     again = run_night(nights, operator=OwnOperator)
     assert (again.result["carried"], again.result["changed"]) == (len(TEXTS), 0)
@@ -190,8 +196,8 @@ def test_a_framework_that_is_renamed_while_the_task_is_deferred(service: Emulato
     def meanwhile(number: int) -> None:
         frameworks[0]["codeName"] = "DORA 2"
         service.set_frameworks(frameworks)
-        for each in in_flight(service):
-            service.set_assessment(each, status="COMPLETED")
+        for uuid in in_flight(service):
+            service.set_assessment(uuid, status="COMPLETED")
 
     attempts, documents = attempts_of(1), nights.manifest(TEXTS)
     attempts.while_deferred = meanwhile
@@ -210,8 +216,8 @@ def test_frameworks_that_can_t_be_listed_after_a_deferral_are_left_to_a_retry(
 
     def meanwhile(number: int) -> None:
         service.fail("list_frameworks", status=status, times=None)
-        for each in in_flight(service):
-            service.set_assessment(each, status="COMPLETED")
+        for uuid in in_flight(service):
+            service.set_assessment(uuid, status="COMPLETED")
 
     attempts, documents = attempts_of(1), nights.manifest(TEXTS)
     attempts.while_deferred = meanwhile
@@ -229,12 +235,12 @@ def test_a_framework_that_is_gone_while_the_task_is_deferred_loses_no_rows_in_si
 ) -> None:
     service.configure(jobs="manual")
     frameworks = copy.deepcopy(service.frameworks())
-    kept = [each for each in frameworks if each["codeName"] != "GDPR"]
+    kept = [framework for framework in frameworks if framework["codeName"] != "GDPR"]
 
     def meanwhile(number: int) -> None:
         service.set_frameworks(kept)
-        for each in in_flight(service):
-            service.set_assessment(each, status="COMPLETED")
+        for uuid in in_flight(service):
+            service.set_assessment(uuid, status="COMPLETED")
 
     attempts, documents = attempts_of(1), nights.manifest(TEXTS)
     attempts.while_deferred = meanwhile

@@ -132,6 +132,6 @@ def test_a_large_table_is_written_in_groups_that_lose_nothing(
     file = parquet.ParquetFile(tmp_path / "t.parquet")
     assert file.metadata.num_row_groups == 8
     names = ("source", "response_id", "score", "rationale", "expert")
-    assert [[each[name] for name in names] for each in file.read().to_pylist()] == [
-        [each[name] for name in names] for each in rows
+    assert [[row[name] for name in names] for row in file.read().to_pylist()] == [
+        [row[name] for name in names] for row in rows
     ]

@@ -86,7 +86,7 @@ def test_verdicts_are_compared_by_criterion(
 
 def test_equal_criteria_of_one_assessment_stay_apart() -> None:
     verdicts = to_verdicts([Finding(number, "Exit", MISSING) for number in (1, 2, 3)])
-    assert [each["criterion"] for each in verdicts] == ["Exit", "Exit (2)", "Exit (3)"]
+    assert [verdict["criterion"] for verdict in verdicts] == ["Exit", "Exit (2)", "Exit (3)"]
 
 
 class OwnCategory(Enum):

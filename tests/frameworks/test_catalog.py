@@ -29,7 +29,7 @@ GDPR = {"id": 2, "name": "Personal data", "codeName": "GDPR", "description": "Of
 
 
 def catalog(*frameworks: dict[str, Any]) -> Catalog:
-    return Catalog.parse(Framework.model_validate(each) for each in frameworks)
+    return Catalog.parse(Framework.model_validate(framework) for framework in frameworks)
 
 
 def reload(one: Catalog) -> Catalog:

@@ -27,7 +27,9 @@ def make(kind: Any, **kwargs: Any) -> Any:
 def test_frameworks_are_returned_with_their_criteria(service: Emulator, attempts: Attempts) -> None:
     listed = attempts.run(make(ComplianceListFrameworksOperator))
     assert json.loads(json.dumps(listed)) == listed
-    assert [each["id"] for each in listed] == [str(each["id"]) for each in service.frameworks()]
+    assert [framework["id"] for framework in listed] == [
+        str(framework["id"]) for framework in service.frameworks()
+    ]
     assert listed[0]["code_name"] == "DORA"
     assert listed[0]["criteria"][0].keys() == {"name", "code_name", "description"}
 
@@ -38,7 +40,7 @@ def test_the_criteria_of_one_framework_are_returned(
 ) -> None:
     listed = attempts.run(make(ComplianceListCriteriaOperator, framework_id=framework_id))
     assert json.loads(json.dumps(listed)) == listed
-    assert [each["code_name"] for each in listed] == [
+    assert [framework["code_name"] for framework in listed] == [
         each["codeName"] for each in service.frameworks()[1]["criteria"]
     ]
 

@@ -142,10 +142,10 @@ def test_each_asset_gets_an_event(service: Emulator, shares: bool) -> None:
         triggerer = Triggerer(shares)
         for each in stores:
             triggerer.start(rebuilt(watcher(), each))
-        await until(lambda: all(each.state for each in stores))
+        await until(lambda: all(store.state for store in stores))
         add(service)
         await until(lambda: len(triggerer.events) == 5)
-        await until(lambda: all(len(each.ids) == 3 for each in stores))
+        await until(lambda: all(len(store.ids) == 3 for store in stores))
         await polled(service, 20)
         await triggerer.die()
         return triggerer.fired

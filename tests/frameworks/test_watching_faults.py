@@ -68,7 +68,7 @@ def test_error_of_the_service_does_not_end_the_poller(
 
     assert len(snapshots) == 2
     assert clock.pauses == [100.0] * 7
-    failed, recovered = (each.message for each in caplog.records if each.message.startswith("Polling"))
+    failed, recovered = (record.message for record in caplog.records if record.message.startswith("Polling"))
     assert "Polling the frameworks of 'compliance_default' failed, retrying" in failed
     assert recovered.endswith("works again.")
 
@@ -119,7 +119,7 @@ def test_refused_password_is_not_tried_again_until_the_connection_is_edited(
 
     [snapshot] = poll(Clock(end=200.01, events={200: edit}), poll_interval=50)
     assert len(snapshot.catalog.fingerprints or ()) == 2
-    said = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    said = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert len(said) == 1
     assert "check login and password" in said[0]
     assert "wrong" not in said[0]

@@ -258,7 +258,7 @@ AGREE = {"agree_with_the_rest": True}
 def test_an_answer_means_a_decision(answered: dict[str, Any], decision: Any, warning: str) -> None:
     decisions, warnings = Form([EXIT]).parse(answered)
     names = ("decision", "category_after", "rational_feedback", "category_feedback")
-    assert [tuple(each[name] for name in names) for each in decisions] == [decision] * bool(decision)
+    assert [tuple(decision[name] for name in names) for decision in decisions] == [decision] * bool(decision)
     assert [each["outcome"] for each in decisions if decision[2]] == ["pending"] * ("So." in str(decision))
     assert len(warnings) == bool(warning)
     assert warning in "".join(warnings)
@@ -287,14 +287,16 @@ def test_a_decision_says_what_it_is_about() -> None:
 def test_the_switch_agrees_with_what_is_left_as_it_is() -> None:
     answered = {**AGREE, "category_7": GOOD, "rationale_7": "So.", "category_2": None}
     decisions, _ = Form([EXIT, PARTLY, AUDIT]).parse(answered)
-    assert [each["decision"] for each in decisions] == ["changed", "agreed", "agreed"]
+    assert [decision["decision"] for decision in decisions] == ["changed", "agreed", "agreed"]
 
 
 @pytest.mark.parametrize("undecided", ["none", "expired"])
 def test_a_form_that_is_not_filled_in_leaves_a_trace(undecided: str) -> None:
     drafted = {"category_7": GOOD, "rationale_7": "A draft.", "rationale_99": "Of another form."}
     decisions, warnings = Form([EXIT, PARTLY]).parse(drafted, undecided=undecided)
-    assert [(each["decision"], each["category_after"], each["outcome"]) for each in decisions] == [
+    assert [
+        (decision["decision"], decision["category_after"], decision["outcome"]) for decision in decisions
+    ] == [
         (undecided, MISSING, "recorded"),
         (undecided, "Partly", "recorded"),
     ]
@@ -306,7 +308,7 @@ def test_a_form_that_is_not_filled_in_leaves_a_trace(undecided: str) -> None:
 def test_nothing_is_sent_on_a_verdict_that_has_changed_since() -> None:
     answered = {"rationale_7": "So.", "rationale_2": "So."}
     decisions, warnings = Form([EXIT, PARTLY]).parse(answered, outdated=[7])
-    assert [each["outcome"] for each in decisions] == ["recorded", "pending"]
+    assert [decision["outcome"] for decision in decisions] == ["recorded", "pending"]
     assert "The verdicts of responses [7] have changed" in warnings[0]
 
 

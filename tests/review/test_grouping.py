@@ -33,7 +33,7 @@ def row(number: int | None, category: str = MISSING, **changes: Any) -> dict[str
 
 
 def table(path: Path, rows: Iterable[Any], name: str = "findings.jsonl") -> str:
-    (path / name).write_text("".join(json.dumps(each) + "\n" for each in rows))
+    (path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     return f"file://{path}/{name}"
 
 
@@ -43,7 +43,7 @@ def selected(given: Any, limit: int = 50) -> Selection:
 
 
 def asked(selection: Selection) -> list[int | None]:
-    return [each.id for each in selection.asked]
+    return [finding.id for finding in selection.asked]
 
 
 def ids(forms: list[dict[str, Any]]) -> list[list[int]]:
@@ -87,7 +87,7 @@ def test_a_form_is_asked_as_it_was_grouped(tmp_path: Path) -> None:
     for form, expected in zip(forms, ids(forms), strict=True):
         assert load_findings(json.loads(json.dumps(form)))[1]
         assert asked(selected(form)) == expected
-    assert [each.findings for each in selected(forms[0]).asked] == [first, second]
+    assert [finding.findings for finding in selected(forms[0]).asked] == [first, second]
     assert "why" not in json.dumps(forms)
     table(tmp_path, [], "one.jsonl")
     assert asked(selected(forms[0])) == [1, 5]
@@ -193,7 +193,7 @@ def test_a_damaged_form_is_refused(tmp_path: Path) -> None:
 
 def test_documents_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
     uri = table(tmp_path, [row(1), row(2, source="in/b.pdf"), row(3, source="other/a.pdf")])
-    assert [each.document for each in selected(uri).asked] == ["in/a.pdf", "b.pdf", "other/a.pdf"]
+    assert [finding.document for finding in selected(uri).asked] == ["in/a.pdf", "b.pdf", "other/a.pdf"]
     secret = "https://ada:pa55@example.com/a.pdf"
     uri = table(tmp_path, [row(1), row(2, source=secret)])
     assert "pa55" not in selected(uri).asked[1].document
