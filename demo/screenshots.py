@@ -58,7 +58,7 @@ def main() -> int:
                 "verdict_report", max(verdicts, key=lambda path: path.stat().st_mtime).as_uri()
             )
             closed = sorted(
-                stage.nights.glob("**/_evidence/report-*.html"), key=lambda path: path.stat().st_mtime
+                stage.nights.glob("**/_night/report-*.html"), key=lambda path: path.stat().st_mtime
             )
             for page in closed[-1:]:
                 camera.take_report("night_report", page.as_uri())

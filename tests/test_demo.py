@@ -60,7 +60,7 @@ def test_every_document_comes_to_the_end_that_it_should(tmp_path: Path) -> None:
     assert verdicts["carried forward"] == ["0", "15"]
     assert verdicts["findings"] == ["192", "204"]
     assert "returned HTTP 404" in said
-    assert "Nothing has changed." in said
+    assert "everything is as recorded." in said
     happened, proven, where, what_next = said.splitlines()[-4:]
     assert re.fullmatch(
         r"What happened  Two nights in \d+ s\. Success: all 33 texts match their documents,", happened

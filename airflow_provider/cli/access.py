@@ -71,7 +71,9 @@ def open_nights(uri: str, *, use_connection: bool = False) -> DocumentTables:
 
 
 def find_above(location: Location, folder: str) -> Location | None:
-    """Return the nearest place, from a location upward, that has such a folder."""
+    """Return the nearest place, from a location upward, that has such a folder; None for a wrong path."""
+    if location.is_local and not Path(location.path).exists():
+        return None
     scheme, separator, path = location.uri.rstrip("/").partition("://")
     names = path.split("/")
     for count in range(len(names), 0, -1):

@@ -13,27 +13,28 @@ from typing import Any
 
 from airflow import __version__ as airflow_version
 
-from airflow_provider.evidence.chain import EVIDENCE_FOLDER, Chain, ChainRecord
+from airflow_provider.evidence.chain import Chain, ChainRecord
 from airflow_provider.evidence.history import RecordKey, find_earlier, task_of
 from airflow_provider.evidence.manifests import INGEST, Outputs, States, find_unsuccessful
-from airflow_provider.evidence.snapshots import Snapshot, below, store_once
+from airflow_provider.evidence.tables import NightTable, below, is_below, store_once
 from airflow_provider.evidence.totals import NightCounts, digest_row
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceSupersededError
 from airflow_provider.provenance import describe_attempt, is_newer, read_provenance
 from airflow_provider.reports import night as pages
 from airflow_provider.storage.jsonl import parse_line, read_lines
+from airflow_provider.storage.layout import NIGHT_FOLDER
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.nights import Night
 
 NAMED_TASKS = 10  # in the log
 MAX_VANISHED = 50  # documents that the report names
 TRANSFERS = 8  # of manifests at the same time
-RECORD_VERSION = 1
+RECORD_VERSION = 2
 
 
 def check_root(destination: Location, root: Location) -> None:
     """Refuse a root that the evidence is not below: no one could verify a copy of it."""
-    if not f"{destination.uri.rstrip('/')}/".startswith(f"{root.uri.rstrip('/')}/"):
+    if not is_below(destination, root):
         raise ComplianceInputError(
             f"The destination '{destination}' is not below the root '{root}'. Make the root a prefix of it, "
             "written the same way, with the same connection."
@@ -71,7 +72,7 @@ class Closing:
             night.at, dag_id, night.run, below(destination, root), task_of(self._provenance)
         )
         self._chain = Chain(root)
-        self._snapshots: list[Snapshot] = []
+        self._tables: list[NightTable] = []
         self._counts: NightCounts | None = None
 
     def run(self) -> ChainRecord:
@@ -84,7 +85,7 @@ class Closing:
                 f" and {more} more" if more > 0 else "",
             )
         with tempfile.TemporaryDirectory(prefix="night-") as folder:
-            self._snapshots = self._copy_all(Path(folder))
+            self._tables = self._copy_all(Path(folder))
             entry = self._chain.append(self._make_record)
         self._log.info("The record of the night is %s, SHA-256 %s.", entry.uri, entry.sha256)
         return entry
@@ -94,10 +95,10 @@ class Closing:
         revision, nights = find_earlier(self._chain, head, self._key)
         if revision:
             self._check_superseded(revision)
-            if self._is_closed_by(revision):
-                self._log.info("This night is closed already, and no manifest has changed: nothing is added.")
-                return revision
-        counts = self._counts = self._counts or self._read_and_store()
+        counts = self._counts = self._counts or self._read_and_seal()
+        if revision and self._is_closed_by(revision):
+            self._log.info("This night is closed already, and no manifest has changed: nothing is added.")
+            return revision
         totals = counts.as_dict()
         compared, vanished, named = self._find_vanished(nights, counts)
         gone = self._find_gone(nights, totals["frameworks"])
@@ -122,7 +123,7 @@ class Closing:
             **self._provenance,
             "airflow_version": airflow_version,
             "python_version": platform.python_version(),
-            "manifests": [snapshot.describe(self._root) for snapshot in self._snapshots],
+            "manifests": [table.describe(self._root) for table in self._tables],
             "missing": self._missing,
             "failed_tasks": self._failed,
             "gone_frameworks": gone,
@@ -141,20 +142,22 @@ class Closing:
 
     # -- what the night has left
 
-    def _copy_all(self, folder: Path) -> list[Snapshot]:
+    def _copy_all(self, folder: Path) -> list[NightTable]:
         """Copy all manifests to temporary files: what is read more than once must not change meanwhile."""
         manifests = self._outputs.manifests
         for manifest in manifests:
             _ = manifest.decisions or manifest.location.fs  # asks Airflow for the connection, in this thread
         return _in_parallel(
-            lambda number: Snapshot.take(manifests[number], folder / str(number), self._destination),
+            lambda number: NightTable.take(
+                manifests[number], folder / str(number), self._destination, self._root
+            ),
             range(len(manifests)),
         )
 
-    def _read_and_store(self) -> NightCounts:
-        """Return what the manifests say, and store them; once, however often others add a record."""
-        counts = NightCounts(self._snapshots)
-        _in_parallel(Snapshot.store, self._snapshots)
+    def _read_and_seal(self) -> NightCounts:
+        """Return what the tables say, and store their digests; once, however often others add a record."""
+        counts = NightCounts(self._tables)
+        _in_parallel(lambda table: table.seal(self._root), self._tables)
         return counts
 
     def _is_closed_by(self, revision: ChainRecord) -> bool:
@@ -164,8 +167,7 @@ class Closing:
             record.get("run") == self._key.run  # another run for the same date is another attempt at it
             and record.get("missing") == self._missing
             and record.get("failed_tasks") == self._failed
-            and [(manifest.get("kind"), manifest.get("sha256")) for manifest in record["manifests"]]
-            == [(snapshot.kind, snapshot.sha256) for snapshot in self._snapshots]
+            and record["manifests"] == [table.describe(self._root) for table in self._tables]
         )
 
     def _check_superseded(self, revision: ChainRecord) -> None:
@@ -221,7 +223,7 @@ class Closing:
         """Write the page, under a name that has its digest; return how a record refers to it."""
         data = page.encode("utf-8", "replace")
         sha256 = hashlib.sha256(data).hexdigest()
-        location = self._destination / EVIDENCE_FOLDER / f"report-{sha256[:16]}.html"
+        location = self._destination / NIGHT_FOLDER / f"report-{sha256[:16]}.html"
         store_once(location, data, sha256)
         return {"path": below(location, self._root), "sha256": sha256}
 

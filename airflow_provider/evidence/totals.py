@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_provider.assess.findings import as_counts
 from airflow_provider.evidence.manifests import ASSESS, FINDINGS, INGEST
-from airflow_provider.evidence.snapshots import Snapshot
+from airflow_provider.evidence.tables import NightTable
 from airflow_provider.reports.outcomes import OutcomeStats
 from airflow_provider.reports.verdicts import VerdictCounts
 from airflow_provider.review.state import EXPIRED, NO_DECISION
@@ -34,36 +34,36 @@ def digest_row(kind: str, row: Mapping[str, Any]) -> int:
 class NightCounts:
     """Counts the rows of a night, and collects what its report shows.
 
-    :param snapshots: of all manifests, in the order of the tasks
+    :param tables: of all manifests, in the order of the tasks
     """
 
-    def __init__(self, snapshots: Sequence[Snapshot]) -> None:
+    def __init__(self, tables: Sequence[NightTable]) -> None:
         self.documents = OutcomeStats()
         self.verdicts = VerdictCounts()
         self._decisions: dict[str, bool] = {}  # whether someone has decided
         # Which manifest has the row that counts, by digest; its number and a rank in one, as there are many.
         self._places: dict[str, dict[int, int]] = {INGEST: {}, ASSESS: {}}
         self._numbers: dict[str, int] = {}  # of manifests, by URI; of findings, by folder
-        kinds = Counter(snapshot.kind for snapshot in snapshots)
-        for number, snapshot in enumerate(snapshots):
-            if snapshot.kind == INGEST or (snapshot.kind == ASSESS and kinds[ASSESS] > 1):
-                self._rank(number, snapshot)
-        for snapshot in snapshots:
-            for row in snapshot.rows():
-                snapshot.count(row)
-                self._add(snapshot, row)
+        kinds = Counter(table.kind for table in tables)
+        for number, table in enumerate(tables):
+            if table.kind == INGEST or (table.kind == ASSESS and kinds[ASSESS] > 1):
+                self._rank(number, table)
+        for table in tables:
+            for row in table.rows():
+                table.count(row)
+                self._add(table, row)
 
-    def _rank(self, number: int, snapshot: Snapshot) -> None:
+    def _rank(self, number: int, table: NightTable) -> None:
         """Prefer rows with a text or a verdict, of those the ones of tonight, and of those the last."""
-        places = self._places[snapshot.kind]
-        self._numbers |= {snapshot.manifest.uri: number, snapshot.manifest.folder: number}
-        for row in snapshot.rows():
-            key, rank = digest_row(snapshot.kind, row), RANKS.get(row["status"], 0)
+        places = self._places[table.kind]
+        self._numbers |= {table.manifest.uri: number, table.manifest.folder: number}
+        for row in table.rows():
+            key, rank = digest_row(table.kind, row), RANKS.get(row["status"], 0)
             if rank >= places.get(key, 0) & 3:
                 places[key] = number << 2 | rank
 
-    def _add(self, snapshot: Snapshot, row: Mapping[str, Any]) -> None:
-        kind = snapshot.kind
+    def _add(self, table: NightTable, row: Mapping[str, Any]) -> None:
+        kind = table.kind
         if kind not in (INGEST, ASSESS, FINDINGS):
             # A task's result and the file that it has written name the same decision.
             key = hashlib.sha256(json.dumps([row.get(name) for name in DECISION_KEY], default=str).encode())
@@ -72,7 +72,7 @@ class NightCounts:
                 self.verdicts.add_decision(row)
             return
         place = self._places[INGEST if kind == INGEST else ASSESS].get(digest_row(kind, row))
-        origin = snapshot.manifest.folder if kind == FINDINGS else snapshot.manifest.uri
+        origin = table.manifest.folder if kind == FINDINGS else table.manifest.uri
         # Findings count with their assessment, and where there is none.
         if place is not None and self._numbers.get(origin, place >> 2) != place >> 2:
             return

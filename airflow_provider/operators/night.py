@@ -51,7 +51,7 @@ class ComplianceCloseNightOperator(StoringMixin, BaseOperator):
     :param assessed: outputs of assess tasks, one or many, mapped or not; or URIs of their tables
     :param reviewed: outputs of review tasks, one or many, mapped or not; or URIs of files with decisions, or
         of a folder with such files, ending with `/`
-    :param destination: prefix of the night; its evidence goes below `_evidence/`
+    :param destination: prefix of the night; its report goes below `_night/`
     :param root: common prefix of all nights, where the chain of records is; by default the destination up to
         its first part with a `=` in it, such as `dt=2026-01-01`
     :param max_vanished: how many documents of the previous night may vanish before the task fails, after it
@@ -101,7 +101,7 @@ class ComplianceCloseNightOperator(StoringMixin, BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Close the night."""
         from airflow_provider.evidence.closing import Closing, to_result
-        from airflow_provider.evidence.manifests import FROM_XCOM, Outputs
+        from airflow_provider.evidence.manifests import Outputs
 
         destination = Location.to_write(self.destination)
         root = Location.to_write(common_root(destination.uri) if self.root is None else self.root, "root")
@@ -112,8 +112,7 @@ class ComplianceCloseNightOperator(StoringMixin, BaseOperator):
         result = to_result(closed, root)
         push_report(context["ti"], Location(result["report"]))
         context["ti"].xcom_push(key=ROOT_KEY, value=root.uri)
-        origins = [str(manifest["origin"]) for manifest in closed.record["manifests"]]
-        manifests = [Location(origin) for origin in origins if origin != FROM_XCOM]
+        manifests = [root / str(table["path"]) for table in closed.record["manifests"]]
         written = Lineage(tables={Location(closed.uri): 1}, texts=manifests)
         self._report_written(context, written, {**result, "destination": str(self.destination)})
         context["ti"].xcom_push(key=RETURN_VALUE, value=result)  # Airflow drops what a failed task returns

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 MAX_NIGHTS = 60  # of a chain
 # What tasks call their reports: no other object is ever served.
-REPORT = re.compile(r"(.*/)?((_ingest|_assess)/.+/report|_evidence/report-[0-9a-f]{16})\.html", re.DOTALL)
+REPORT = re.compile(r"(.*/)?((_ingest|_assess)/.+/report|_night/report-[0-9a-f]{16})\.html", re.DOTALL)
 
 
 def find_roots(dag_ids: Collection[str]) -> dict[str, str]:

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import runpy
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -144,8 +145,15 @@ def check_evidence(stage: Stage, closed: dict[str, Any]) -> None:
     assert hashlib.sha256(stage.read(closed["night"])).hexdigest() == closed["sha256"]
     assert record["missing"] == []
     root = closed["night"].partition("_evidence/nights/")[0]
-    for each in (*record["manifests"], record["report"]):
-        assert hashlib.sha256(stage.read(root + each["path"])).hexdigest() == each["sha256"], each["path"]
+    report = stage.read(root + record["report"]["path"])
+    assert hashlib.sha256(report).hexdigest() == record["report"]["sha256"]
+    for table in record["manifests"]:
+        lines = iter(stage.read(root + table["path"]).splitlines(keepends=True))
+        salts = stage.read(root + table["salts"]).splitlines(keepends=True)
+        digests = stage.read(f"{root}_evidence/digests/{table['digests']}.txt").decode().splitlines()
+        for salt, (digest, count) in zip(salts, map(str.split, digests), strict=True):
+            block = b"".join([salt, *islice(lines, int(count))])
+            assert hashlib.sha256(block).hexdigest() == digest, table["path"]
 
 
 def test_the_schedule_runs_a_whole_night(deployment: Deployment, stage: Stage) -> None:

@@ -61,9 +61,7 @@ def test_a_night_becomes_one_record_with_everything_in_it(nights: Nights) -> Non
     (entry,) = nights.entries
     record = entry.record
     assert [entry["kind"] for entry in record["manifests"]] == ["ingest", "assess", "findings", "review"]
-    assert [entry["origin"] for entry in record["manifests"]] == [
-        ingested["manifest"], assessed["assessments"], assessed["findings"], "xcom",
-    ]  # fmt: skip
+    assert [entry["rows"] for entry in record["manifests"]] == [3, 2, 4, 1]
     assert record["totals"] == {
         "documents": 3,
         "completed": 1,
@@ -106,6 +104,27 @@ def test_a_night_becomes_one_record_with_everything_in_it(nights: Nights) -> Non
     versions = [record[f"{name}_version"] for name in ("provider", "airflow", "python")]
     assert versions == [airflow_provider.__version__, airflow.__version__, platform.python_version()]
     assert json.loads(read(result["report"]))["rows"] == {"documents": 3, "cells": 2, "findings": 4}
+
+
+def test_locked_objects_say_nothing_about_a_document_or_a_person(nights: Nights) -> None:
+    name = "miller-dismissal.pdf"
+    ingested = nights.write("i/manifest.jsonl", [document(name), document("other", "FAILED", error=name)])
+    rows = [finding(name, "C-1", rationale=f"{name} says so"), finding("other", "C-1")]
+    reviewed = [decision(name, expert_id="ada lovelace", rational_feedback="It is in Annex 4.")]
+    nights.close(1, ingested=ingested, assessed=nights.write("findings.jsonl", rows), reviewed=reviewed)
+    nights.close(2, ingested=nights.ingested("2", other="COMPLETED"))  # the other document has vanished
+    root = Path(nights.base.removeprefix("file://"))
+    locked = b"".join(path.read_bytes() for path in (root / "_evidence").rglob("*") if path.is_file())
+    for text in ("miller", "other", "ada", "Annex"):
+        assert text.encode() not in locked, text
+
+
+def test_a_guess_about_a_row_can_t_be_checked_without_its_salt(nights: Nights) -> None:
+    tables = [nights.ingested(name, a="COMPLETED") for name in ("1", "2")]
+    for day, table in enumerate(tables, 1):
+        nights.close(day, ingested=table)
+    first, second = (entry.record["manifests"][0]["digests"] for entry in nights.entries)
+    assert first != second  # the same row
 
 
 def test_decisions_are_in_the_evidence_with_expert_and_time_and_count_once(nights: Nights) -> None:

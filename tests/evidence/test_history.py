@@ -11,7 +11,7 @@ import pytest
 from airflow_provider.evidence.chain import Chain, ChainRecord
 from airflow_provider.evidence.history import RecordKey, find_earlier
 from airflow_provider.evidence.manifests import ASSESS, FINDINGS, INGEST, REVIEW, Manifest
-from airflow_provider.evidence.snapshots import Snapshot
+from airflow_provider.evidence.tables import NightTable
 from airflow_provider.evidence.totals import DECISION_KEY, NightCounts
 from airflow_provider.storage.jsonl import to_lines
 from airflow_provider.storage.locations import Location
@@ -131,10 +131,10 @@ def test_no_more_of_a_chain_is_read_than_needed() -> None:
     assert "manifests" not in find_earlier(chain, None, key(50))[1][0].record
 
 
-def snapshot(folder: Path, kind: str, name: str, *rows: dict[str, Any]) -> Snapshot:
+def snapshot(folder: Path, kind: str, name: str, *rows: dict[str, Any]) -> NightTable:
     copy = folder / name.replace("/", "-")
     copy.write_bytes(to_lines(rows))
-    return Snapshot(Manifest(kind, f"s3://b/{name}"), copy, Location("s3://b/x"), "")
+    return NightTable(Manifest(kind, f"s3://b/{name}"), copy, Location("s3://b/x"), "")
 
 
 @pytest.mark.parametrize(("column", "decisions"), [*((name, 2) for name in DECISION_KEY), ("outcome", 1)])

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from airflow_provider.evidence import chain as chains
-from airflow_provider.evidence import snapshots
 from airflow_provider.evidence.chain import Chain
+from airflow_provider.evidence.tables import NightTable
 from airflow_provider.storage import atomic
 from airflow_provider.storage.locations import Location
 from tests.evidence.nights import Nights
@@ -169,17 +169,17 @@ def test_an_attempt_that_is_overtaken_knows_what_the_other_has_closed(
 ) -> None:
     """The other one closes the night between our first look at the chain and our record."""
     ours, theirs = nights.ingested("1", a="FAILED"), nights.ingested("2", a=status)
-    original = snapshots.Snapshot.store
+    original = NightTable.seal
     overtakes = [True]
 
-    def store(snapshot: snapshots.Snapshot) -> None:
+    def seal(table: NightTable, root: Location) -> None:
         if overtakes:
             overtakes.clear()
             allow_tasks_in_thread()
             nights.close(1, ingested=theirs)
-        original(snapshot)
+        original(table, root)
 
-    monkeypatch.setattr(snapshots.Snapshot, "store", store)
+    monkeypatch.setattr(NightTable, "seal", seal)
     result = nights.close(1, ingested=ours)
     assert len(nights.entries) == records
     (entry,) = nights.in_force

@@ -41,8 +41,8 @@ PAGE = "/compliance/reports/d/run-1/close/-1" if HAS_FORMS else ""
         ("[1]", PAGE),
         ('{"BASE": "ftp://files.example.com"}', PAGE),
         ('{"s3://elsewhere/": "https://files.example.com"}', PAGE),
-        ('{"BASE": "https://files.example.com/"}', "https://files.example.com/dt=2026-03-01/_evidence/NAME"),
-        ('{"file:///": "https://x", "BASE": "https://y/a"}', "https://y/a/dt=2026-03-01/_evidence/NAME"),
+        ('{"BASE": "https://files.example.com/"}', "https://files.example.com/dt=2026-03-01/_night/NAME"),
+        ('{"file:///": "https://x", "BASE": "https://y/a"}', "https://y/a/dt=2026-03-01/_night/NAME"),
     ],
 )
 def test_configured_urls_decide_the_link_to_the_report(

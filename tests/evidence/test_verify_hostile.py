@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import json
 import os
 import socket
-import threading
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_provider.cli.commands import main
+from airflow_provider.evidence import verifier
+from airflow_provider.evidence.stores import RETRY_SECONDS, RemoteStore
+from airflow_provider.evidence.verifier import MISSING, UNREADABLE, Problem
 from airflow_provider.storage.locations import Location
-from airflow_provider.verification import objects
-from airflow_provider.verification.verify import Verifier
 from tests.support.nights import NightWriter, sha256
 
 Verify = Callable[..., tuple[int, str]]
@@ -150,7 +153,7 @@ def test_a_record_that_can_t_be_parsed_is_named(
 def test_a_record_of_any_size_does_not_fill_the_memory(
     writer: NightWriter, verify: Verify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_provider.verification.links.MAX_RECORD_BYTES", 10_000)
+    monkeypatch.setattr(verifier, "MAX_RECORD_BYTES", 10_000)
     writer.night(1)
     with (tmp_path / "out/_evidence/nights/00000001.json").open("ab") as file:
         file.truncate(1 << 32)
@@ -176,12 +179,19 @@ def test_a_record_of_any_size_does_not_fill_the_memory(
     ],
 )
 def test_a_row_that_names_no_object_is_reported(writer: NightWriter, verify: Verify, line: bytes) -> None:
-    data = line + b"\n"
-    manifest = writer.put(writer.root / "dt=2026-01-01/_evidence/manifests/x.jsonl", data)
-    writer.night(1, manifests=[{"kind": "ingest", **manifest}])
+    digest = sha256(b"salt\n" + line + b"\n")
+    listed = f"{digest} 1\n".encode()
+    for name, data in {
+        "t.jsonl": line + b"\n",
+        "t.salts": b"salt\n",
+        f"_evidence/digests/{sha256(listed)}.txt": listed,
+    }.items():
+        writer.put(writer.root / name, data)
+    table = {"kind": "ingest", "path": "t.jsonl", "salts": "t.salts", "digests": sha256(listed)}
+    writer.night(1, manifests=[table])
     code, output = verify()
     assert code == 1
-    assert "invalid" in output
+    assert "invalid" in output or "outside" in output
     assert len(output) < 5_000
 
 
@@ -206,7 +216,7 @@ def test_only_regular_files_are_read(writer: NightWriter, verify: Verify, tmp_pa
         path.symlink_to("/dev/zero")
     code, output = verify()
     assert code == 1
-    assert ("not a regular file" if kind == "pipe" else "is not below the root") in output
+    assert ("not a regular file" if kind == "pipe" else "leads to another place") in output
 
 
 def test_a_link_that_leads_out_of_the_root_is_not_followed(
@@ -218,8 +228,7 @@ def test_a_link_that_leads_out_of_the_root_is_not_followed(
     inside.symlink_to(outside)
     code, output = verify()
     assert code == 1
-    assert "is not below the root, so it was not read" in output
-    assert verify("--also", str(tmp_path))[0] == 0
+    assert "leads to another place, so it was not read" in output
 
 
 def test_a_loop_of_links_is_named(writer: NightWriter, verify: Verify, tmp_path: Path) -> None:
@@ -249,29 +258,22 @@ def test_names_can_t_control_the_terminal(writer: NightWriter, verify: Verify) -
 
 @pytest.fixture
 def denied(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], None]:
-    """Let the store refuse objects: the tests may run as root, whom no permissions stop."""
-    opened = objects._local_blocks
+    """Let the disk refuse files: the tests may run as root, whom no permissions stop."""
+    opened = os.open
 
     def refuse(name: str, code: int) -> None:
-        def blocks(location: Location) -> Iterator[bytes]:
-            if name in location.path:
-                raise OSError(code, os.strerror(code), location.path)
-            yield from opened(location)
+        def open_file(path: Any, *arguments: Any, **options: Any) -> int:
+            if name in str(path):
+                raise OSError(code, os.strerror(code), path)
+            return opened(path, *arguments, **options)
 
-        monkeypatch.setattr(objects, "_local_blocks", blocks)
+        monkeypatch.setattr(os, "open", open_file)
 
     return refuse
 
 
-@pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    waited: list[float] = []
-    monkeypatch.setattr(objects, "sleep", waited.append)
-    return waited
-
-
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM])
-@pytest.mark.parametrize("name", ["document-1.txt", "manifests", "report", "00000001.json"])
+@pytest.mark.parametrize("name", ["document-1.txt", "ingest.jsonl", "report", "00000001", "digests"])
 def test_objects_that_may_not_be_read_are_unreadable_not_changed(
     writer: NightWriter, verify: Verify, denied: Callable[[str, int], None], name: str, code: int
 ) -> None:
@@ -294,11 +296,10 @@ def test_objects_that_may_not_be_read_are_unreadable_not_changed(
         ("00000001.json", False, 2, "error: "),
     ],
 )
-def test_an_outage_is_retried_and_stops_without_a_verdict(
+def test_an_outage_stops_without_a_verdict(
     writer: NightWriter,
     verify: Verify,
     denied: Callable[[str, int], None],
-    waits: list[float],
     name: str,
     is_changed: bool,
     code: int,
@@ -309,49 +310,66 @@ def test_an_outage_is_retried_and_stops_without_a_verdict(
     if is_changed:
         writer.put(writer.destination(1) / "document-0.txt", b"changed")
     denied(name, errno.EIO)
-    result, output = verify("--threads", 1)
-    assert (result, said in output, "retry" in output) == (code, True, True)
+    result, output = verify()
+    assert (result, said in output, "were not verified" in output) == (code, True, True)
     assert ("CHANGED" in output) is is_changed
-    assert ("were not verified" in output) is name.startswith("dt")
-    assert waits == list(objects.RETRY_SECONDS)
+    assert "as recorded" not in output
 
 
-def test_an_outage_that_ends_is_retried(
-    writer: NightWriter, verify: Verify, waits: list[float], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("errors", "found", "waits"),
+    [
+        ([], "text", 0),
+        ([TimeoutError()], "text", 1),
+        ([TimeoutError()] * 3, OSError, 2),
+        ([FileNotFoundError()], MISSING, 0),
+        ([PermissionError()], UNREADABLE, 0),
+        ([IsADirectoryError()], MISSING, 0),
+    ],
+)
+def test_a_store_is_asked_again_after_an_outage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, errors: list[Exception], found: Any, waits: int
 ) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    location = Location(f"file://{tmp_path}")
+    waited: list[float] = []
+    monkeypatch.setattr("airflow_provider.evidence.stores.time.sleep", waited.append)
+    remaining, get_file = list(errors), location.fs.get_file
+
+    def get(*arguments: Any, **options: Any) -> None:
+        if remaining:
+            raise remaining.pop()
+        get_file(*arguments, **options)
+
+    monkeypatch.setattr(location.fs, "get_file", get)
+    store = RemoteStore(location, 2)
+    result: Any
+    try:
+        with store.open("a.txt") as file:
+            result = file.read().decode()
+    except Problem as problem:
+        result = problem.args[0]
+    except OSError:
+        result = OSError
+    assert (result, waited) == (found, list(RETRY_SECONDS[:waits]))
+    assert list(store.each(str, range(3))) == ["0", "1", "2"]
+
+
+def test_the_verifier_needs_nothing_but_python(writer: NightWriter, tmp_path: Path) -> None:
+    """It is copied to a machine without this package."""
     writer.night(1)
-    opened, lock, failures = objects._local_blocks, threading.Lock(), ["once"]
+    script = tmp_path / "verifier.py"
+    script.write_bytes(Path(verifier.__file__).read_bytes())
+    assert len(script.read_text().splitlines()) <= 500
 
-    def blocks(location: Location) -> Iterator[bytes]:
-        with lock:
-            if "document-1" in location.path and failures:
-                failures.pop()
-                raise TimeoutError
-        yield from opened(location)
+    def run(*arguments: str) -> tuple[int, str]:
+        command = [sys.executable, "-I", "-S", str(script), *arguments]
+        ended = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=60)
+        return ended.returncode, ended.stdout + ended.stderr
 
-    monkeypatch.setattr(objects, "_local_blocks", blocks)
-    assert verify()[0] == 0
-    assert len(waits) == 1
-
-
-def test_a_full_disk_of_ours_is_not_a_change(
-    writer: NightWriter, verify: Verify, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer.night(1)
-
-    def refuse(*_: object) -> Any:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("airflow_provider.verification.verify.hash_object", refuse)
-    code, output = verify()
-    assert code == 2
-    assert "TMPDIR" in output
-
-
-def test_no_thread_is_left_behind(writer: NightWriter, tmp_path: Path) -> None:
-    for day in (1, 2):
-        writer.night(day)
-    checks = Verifier(Location(f"file://{tmp_path}/out")).run()
-    next(checks)
-    checks.close()  # type: ignore[attr-defined]  # it is a generator
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("verify")]
+    code, output = run(f"{tmp_path}/out/dt=2026-01-01")
+    assert (code, "everything is as recorded" in output) == (0, True), output
+    assert run(f"{tmp_path}/out", "--head", "0" * 8)[0] == 1
+    assert run(f"{tmp_path}/nowhere")[0] == 2
+    assert run()[0] == 2
+    ast.parse(script.read_text(), feature_version=(3, 9))

@@ -32,7 +32,7 @@ from airflow_provider.storage.names import digest
 from airflow_provider.storage.nights import EarlierNights, Night, Table, TaskKey
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\n[x](javascript:alert(1))"
-REPORT_NAME = f"_evidence/report-{'0' * 16}.html"
+REPORT_NAME = f"_night/report-{'0' * 16}.html"
 
 
 class Place:
@@ -52,7 +52,7 @@ class Place:
         return found + (self.more if key == REPORT_KEY else [])
 
     def close(self, night: str, dag_id: str = "nightly", report: str = "", **record: Any) -> None:
-        name = f"_evidence/report-{hashlib.sha256(night.encode()).hexdigest()[:16]}.html"
+        name = f"_night/report-{hashlib.sha256(night.encode()).hexdigest()[:16]}.html"
         self.write(name, f"<h1>Report of {night}</h1>")
         made: dict[str, Any] = {"night": night, "run": f"{dag_id}/{night}", "dag_id": dag_id, "run_id": night}
         made |= {"destination": "", "totals": {"documents": 3}, "report": {"path": report or name}}
@@ -318,7 +318,7 @@ def test_store_that_fails_is_an_error_on_the_page(place: Place, get: Get) -> Non
     assert shown.status_code == 200
     assert "2026-03-01" in shown.text
     assert "missing_connection" in shown.text
-    for report in (place.folder / "_evidence").glob("report-*"):
+    for report in (place.folder / "_night").glob("report-*"):
         report.unlink()
     assert get(f"/nights/{place.id}/1").status_code == 502
 

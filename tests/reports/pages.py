@@ -95,6 +95,7 @@ class Night:
             "night": NIGHT,
             "revision": 1,
             "root": "s3://texts",
+            "destination": "dt=2026-03-02",
             "previous": None,
             "compared_with": {"night": LAST_NIGHT},
             "totals": totals,

@@ -240,18 +240,15 @@ def test_the_trend_has_a_bar_for_each_night_and_the_numbers_below() -> None:
     assert (len(rows), rows[0], rows[1]) == (30, "2026-03-02 2 1 0 0 0 0 0", "2026-02-28 10 1 20 0 0 0 0")
 
 
-def test_the_evidence_says_how_to_verify_it_and_links_to_the_manifests_beside_the_page() -> None:
-    manifests = [
-        {"kind": "ingest", "path": f"dt=1/_evidence/manifests/{number}.jsonl", "sha256": f"{number}"}
-        for number in range(102)
-    ]
+def test_the_evidence_says_how_to_verify_it_and_links_to_the_tables() -> None:
+    manifests = [{"kind": "ingest", "path": f"dt=1/a b/{number}.jsonl"} for number in range(102)]
     record = {"root": "s3://my_aws@bucket/all nights", "previous": {"sha256": "ab" * 32}, "revision": 2}
     shown = page(manifests=manifests, **record)
     assert shown.text(".evidence pre") == "python -m airflow_provider verify 's3://bucket/all nights'"
     assert "ab" * 32 in shown.section("Evidence")
     assert "2, which replaces an earlier record" in shown.text("header .facts")
     assert "Manifests of ingestion (102)" in shown.section("Evidence")
-    assert shown.links == [f"manifests/{number}.jsonl" for number in range(100)]
+    assert shown.links == [f"../../dt%3D1/a%20b/{number}.jsonl" for number in range(100)]
     assert "and 2 more, in the record" in shown.section("Evidence")
 
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import pytest
 
 from airflow_provider.cli.commands import main
+from airflow_provider.evidence.verifier import BLOCK_BYTES
 from airflow_provider.storage.locations import Location
-from airflow_provider.verification.objects import BLOCK_BYTES
 from tests.cli.test_commands import HAS_PROVIDER_COMMANDS
 from tests.stores.stores import S3Store, Store
 from tests.support.nights import NightWriter, sha256
@@ -44,7 +44,7 @@ def test_nights_are_verified_in_their_store(store: Store, capsys: pytest.Capture
     write_nights(store)
     code, output = verify(f"{store.base}out", capsys)
     assert code == 0, output
-    assert f"2 nights, {8 + 2 + len(SIZES)} objects" in output
+    assert f"2 records, {8 + 2 + len(SIZES)} objects" in output
     store.put("out/dt=2026-01-02/1.txt", b"")
     store.put("out/dt=2026-01-02/0.txt", b"no longer empty")
     changed = bytearray(store.read(f"out/dt=2026-01-02/{BLOCK_BYTES + 1}.txt"))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from airflow_provider.evidence.chain import Chain, ChainRecord
+from airflow_provider.evidence.manifests import Manifest
+from airflow_provider.evidence.tables import NightTable
 from airflow_provider.storage.jsonl import to_lines
 from airflow_provider.storage.locations import Location
 
@@ -30,6 +32,7 @@ class NightWriter:
     root: Location
     documents: int = 3
     size: int = 40
+    name: str = "document"  # of a text
     texts: list[list[dict[str, Any]]] = field(default_factory=list)  # rows of each night
 
     def put(self, location: Location, data: bytes) -> dict[str, str]:
@@ -49,8 +52,8 @@ class NightWriter:
         """
         folder, rows = self.destination(day), [{**row, "status": "SKIPPED"} for row in skipped]
         for number in range(len(rows), self.documents):
-            data = f"night {day}, document {number}. ".encode().ljust(self.size, b".")
-            written = self.put(folder / f"document-{number}.txt", data)
+            data = f"night {day}, {self.name} {number}. ".encode().ljust(self.size, b".")
+            written = self.put(folder / f"{self.name}-{number}.txt", data)
             rows.append(
                 {
                     "source": f"file:///in/document-{number}.pdf",
@@ -86,14 +89,16 @@ class NightWriter:
         self, day: int, tables: Iterable[tuple[str, Sequence[Mapping[str, Any]]]], **record: Any
     ) -> ChainRecord:
         """Add a record."""
-        evidence = self.destination(day) / "_evidence"
-        listed = []
+        folder, listed = self.destination(day), []
         for kind, rows in tables:
-            data = to_lines(rows)
-            written = self.put(evidence / "manifests" / f"{sha256(data)}.jsonl", data)
-            counts = Counter(str(row.get("status")) for row in rows)
-            origin = f"{self.destination(day).uri}/{kind}.jsonl"
-            listed.append({"kind": kind, "origin": origin, **written, "rows": len(rows), "counts": counts})
+            written = self.put(folder / f"_tables/{kind}.jsonl", to_lines(rows))
+            with tempfile.TemporaryDirectory() as temporary:
+                manifest = Manifest(kind, written["uri"])
+                table = NightTable.take(manifest, Path(temporary) / "copy", folder, self.root)
+                for row in rows:
+                    table.count(row)
+                table.seal(self.root)
+            listed.append(table.describe(self.root))
         night = {
             "night": f"2026-01-{day:02}T00:00:00+00:00",
             "run": f"nightly/2026-01-{day:02}",
@@ -101,7 +106,7 @@ class NightWriter:
             "destination": f"dt=2026-01-{day:02}",
             "replaces": None,
             "manifests": listed,
-            "report": self.put(evidence / f"report-{len(self.texts)}.html", b"<p>%d</p>" % day),
+            "report": self.put(folder / f"_night/report-{len(self.texts)}.html", b"<p>%d</p>" % day),
             **record,
         }
         return Chain(self.root).append(lambda head: night)

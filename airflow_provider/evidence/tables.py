@@ -1,0 +1,185 @@
+"""Tables of a night in the evidence: rows stay where tasks wrote them, the evidence has their digests.
+
+A block is the rows of one document that follow each other. Its digest is the SHA-256 of a random salt and of
+its lines. Salts are beside the table: without its rows and its salt, a digest says nothing about a document.
+See docs/evidence-format.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from airflow_provider.evidence.manifests import INGEST, KINDS, Manifest
+from airflow_provider.evidence.verifier import DIGESTS
+from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
+from airflow_provider.storage.atomic import create_once
+from airflow_provider.storage.jsonl import parse_line
+from airflow_provider.storage.layout import NIGHT_FOLDER
+from airflow_provider.storage.locations import Location, storage_errors
+
+MAX_LABELS = 50  # of the counts; a service may have any number of categories
+OTHER = "OTHER"
+SALT_BYTES = 16
+
+
+@dataclass
+class NightTable:
+    """A table of a night.
+
+    :param copy: of it, in a temporary folder: it is read more than once, and must not change meanwhile
+    :param location: where it is, below the root
+    :param counts: of its rows by status, category or decision
+    :param blocks: how many lines each has
+    :param digests: SHA-256 of the list of them
+    """
+
+    manifest: Manifest
+    copy: Path
+    location: Location
+    sha256: str
+    counts: Counter[str] = field(default_factory=Counter)
+    blocks: array[int] = field(default_factory=lambda: array("L"))
+    digests: str = ""
+    _source: object = None
+
+    @classmethod
+    def take(cls, manifest: Manifest, copy: Path, destination: Location, root: Location) -> NightTable:
+        """Copy a table to a temporary file, in constant memory.
+
+        Decisions that a task has returned, and tables that are not below the root, are stored with the night.
+        """
+        if manifest.decisions:
+            copy.write_bytes(manifest.decisions)
+        else:
+            _download(manifest.location, copy)
+        with copy.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        location = destination / NIGHT_FOLDER / f"{sha256}.jsonl"
+        if not manifest.decisions and is_below(manifest.location, root):
+            location = manifest.location
+        return cls(manifest, copy, location, sha256)
+
+    @property
+    def kind(self) -> str:
+        """Which task has written it."""
+        return self.manifest.kind
+
+    @property
+    def salts(self) -> Location:
+        """Where the salts of its blocks are; of another content, there are others."""
+        folder, _, name = self.location.uri.rpartition("/")
+        salts = Location(f"{folder}/{name}.{self.sha256[:16]}.salts")
+        salts.fs = self.location.fs
+        return salts
+
+    def describe(self, root: Location) -> dict[str, Any]:
+        """Return its entry in the record of the night."""
+        return {
+            "kind": self.kind,
+            "path": below(self.location, root),
+            "salts": below(self.salts, root),
+            "digests": self.digests,
+            "rows": self.counts.total(),
+            "counts": dict(sorted(self.counts.items())),
+        }
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Read the rows, each checked."""
+        kind, origin, number = KINDS[self.kind], self.manifest.uri, 0
+        required = kind.required.split()
+        with self.copy.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                place = f"line {number} of '{origin}'"
+                row = parse_line(line, f"The manifest is damaged (clear the task that wrote it): {place}")
+                missing = [name for name in required if row.get(name) is None]
+                if missing or (self.kind == INGEST and "framework" in row):
+                    raise ComplianceInputError(
+                        f"'{origin}' is not {kind.name}: see line {number}. Give outputs of ingest "
+                        "tasks as `ingested`, of assess tasks as `assessed`, of review tasks as `reviewed`."
+                    )
+                yield row
+        if number < self.manifest.rows:
+            raise ComplianceInputError(
+                f"The manifest '{origin}' has lost rows: it has {number:,}, but its task returned the "
+                f"numbers of {self.manifest.rows:,}. Clear the task that wrote it."
+            )
+
+    def count(self, row: Mapping[str, Any]) -> None:
+        """Count a row, in the order of the table."""
+        label = str(row[KINDS[self.kind].label])
+        is_known = label in self.counts or len(self.counts) < MAX_LABELS
+        self.counts[label if is_known else OTHER] += 1
+        source = row.get("source")
+        if self.blocks and source == self._source:
+            self.blocks[-1] += 1
+        else:
+            self.blocks.append(1)
+            self._source = source
+
+    def seal(self, root: Location) -> None:
+        """Write the salts and the digests, after all rows were counted."""
+        if self.location.uri != self.manifest.uri:
+            store_once(self.location, self.copy, self.sha256)
+        # Two tasks that close the night at the same time must use the same ones.
+        create_once(self.salts, "".join(f"{secrets.token_hex(SALT_BYTES)}\n" for _ in self.blocks).encode())
+        salts = (self.salts.read() or b"").splitlines(keepends=True)
+        if len(salts) != len(self.blocks):
+            raise changed_error(self.salts, f"it has {len(salts):,} lines, not {len(self.blocks):,}")
+        digests = []
+        with self.copy.open("rb") as file:
+            for salt, count in zip(salts, self.blocks, strict=True):
+                block = b"".join([salt, *islice(file, count)])
+                digests.append(f"{hashlib.sha256(block).hexdigest()} {count}\n")
+        content = "".join(digests).encode()
+        self.digests = hashlib.sha256(content).hexdigest()
+        store_once(root / DIGESTS / f"{self.digests}.txt", content, self.digests)
+
+
+def _download(origin: Location, copy: Path) -> None:
+    with storage_errors(origin, "read"):
+        try:
+            origin.fs.get_file(origin.path, str(copy))
+        except FileNotFoundError:
+            copy.unlink(missing_ok=True)
+        if not copy.is_file():
+            raise ComplianceInputError(
+                f"The manifest '{origin}' does not exist. Clear the task that should have written it, or "
+                "leave its output out."
+            )
+
+
+def is_below(location: Location, root: Location) -> bool:
+    """Return whether a location is below the root, written the same way."""
+    return f"{location.uri.rstrip('/')}/".startswith(f"{root.uri.rstrip('/')}/")
+
+
+def below(location: Location, root: Location) -> str:
+    """Return the path of a location below the root, which is a prefix of it."""
+    return location.uri.rstrip("/").removeprefix(root.uri.rstrip("/")).lstrip("/")
+
+
+def store_once(location: Location, content: bytes | Path, sha256: str) -> None:
+    """Write an object that is named by its content; if it exists, check it.
+
+    :param sha256: of the content
+    """
+    if not create_once(location, content) and (found := location.sha256()) != sha256:
+        raise changed_error(location, f"its SHA-256 is {found}, not {sha256}")
+
+
+def changed_error(location: Location, how: str) -> ComplianceStorageError:
+    """Return the error about an object of the evidence that was changed."""
+    error = ComplianceStorageError(
+        f"'{location}' has changed since it was written: {how}. Evidence must not change. Restore it from a "
+        "backup or an earlier version, and find out who may write there."
+    )
+    error.transient = False
+    return error

@@ -1,0 +1,498 @@
+#!/usr/bin/env python3
+"""Verify the evidence of closed nights: `python verifier.py FOLDER`.
+
+This file and Python 3.9 or newer are enough. It reads only, and trusts nothing that it reads. The format is
+in docs/evidence-format.md. Exit code 0: everything is as recorded; 1: something has changed, is missing or
+may not be read; 2: wrong usage, or the store has failed, so nothing is known.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import hashlib
+import json
+import os
+import re
+import stat
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+NIGHTS, DIGESTS, RULES = "_evidence/nights", "_evidence/digests", "_evidence/rules"
+CHANGED, MISSING, INVALID = "changed", "missing", "invalid"  # invalid: it names nothing that can be compared
+UNMATCHED, UNREADABLE, OUTSIDE = "unmatched", "unreadable", "outside"  # the last two may be unchanged
+GOOD, FOUND, FAILED = 0, 1, 2
+MAX_RECORD_BYTES = MAX_LINE_BYTES = 64 << 20
+MAX_DIGESTS_BYTES = 256 << 20
+MAX_LINES = 10_000_000  # of a block
+MAX_KEPT = 50  # problems of one record, and problems that are shown; all are counted
+MAX_SALT_BYTES = 100
+BLOCK_BYTES = 1 << 18
+IMPOSSIBLE = (errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EISDIR)  # the path is to blame
+STATUSES = ("CHANGED", "STOPPED", "UNREADABLE", "REPLACED", "OK")
+NIGHT_COLUMNS = ("dag_id", "night", "destination")  # what revisions by several runs have in common
+OBJECT_COLUMNS = {"ingest": ("path", "sha256"), "assess": ("results_path", "results_sha256")}
+RECORD_NAME, SHA256 = re.compile(r"(\d{8})\.json"), re.compile("[0-9a-f]{64}")
+DATE, BLOCK = re.compile(r"\d{4}-\d\d-\d\d"), re.compile(rb"([0-9a-f]{64}) ([1-9][0-9]{0,8})")
+HINTS = {
+    CHANGED: "A task that was cleared has written its tables again: close its night again.",
+    UNMATCHED: "If a later night was closed since the hash was noted, use --contains. If no record has it, "
+    "check the hash and the root; if both are right, records have changed or are gone.",
+    OUTSIDE: "Add --also for each other place that you trust.",
+    UNREADABLE: "Use credentials that may read everything below the root.",
+}
+
+
+class Problem(Exception):
+    """Something is wrong with an object: its kind, and a text."""
+
+
+class Folder:
+    """A folder of this machine; other stores have the same methods. OSError means that nothing is known."""
+
+    each = staticmethod(map)  # calls a function for each item; other stores do it in parallel
+
+    def __init__(self, path: str) -> None:
+        self._root = os.path.realpath(path)
+        self.address = f"file://{self._root}"
+        self._inside: dict[str, bool] = {}  # whether folders are below it, links included
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of what is in a folder; none if it does not exist."""
+        try:
+            return os.listdir(os.path.join(self._root, folder))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def open(self, path: str) -> Any:
+        """Open an object; Problem if there is none, or it may not be read."""
+        full, shown = os.path.join(self._root, path), self.show(path)
+        try:
+            folder = os.path.dirname(full)
+            if folder not in self._inside:
+                self._inside[folder] = self._contains(folder)
+            if not self._inside[folder] or (os.path.islink(full) and not self._contains(full)):
+                raise Problem(OUTSIDE, f"{shown} leads to another place, so it was not read")
+            number = os.open(full, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe would block
+            if stat.S_ISREG(os.fstat(number).st_mode):
+                return os.fdopen(number, "rb")
+            os.close(number)
+            raise Problem(MISSING, f"{shown} is not an object: not a regular file")
+        except (FileNotFoundError, NotADirectoryError):
+            raise Problem(MISSING, f"{shown} does not exist") from None
+        except PermissionError:
+            raise Problem(UNREADABLE, f"{shown} may not be read: permission denied") from None
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno not in IMPOSSIBLE:
+                raise
+            raise Problem(MISSING, f"{shown} is not an object: {error}") from None
+
+    def show(self, path: str) -> str:
+        """Return where an object is."""
+        return f"{self.address}/{path}"
+
+    def _contains(self, path: str) -> bool:
+        return os.path.commonpath([self._root, os.path.realpath(path)]) == self._root
+
+
+def to_address(uri: str) -> str:
+    """Return a URI without the connection in it; a path of this machine as a URI."""
+    scheme, separator, rest = uri.partition("://")
+    if not separator:
+        scheme, rest = "file", uri
+    authority, slash, path = rest.partition("/")
+    scheme = "file" if scheme.lower() == "local" else scheme.lower()
+    return f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}".rstrip("/")
+
+
+class Places:
+    """Where objects may be read: below the root, wherever that was once, and in other given stores."""
+
+    def __init__(self, store: Any, roots: Iterable[str] = (), also: Sequence[Any] = ()) -> None:
+        self._store = store
+        places = {to_address(root): store for root in roots}
+        places.update({to_address(place.address): place for place in (*also, store)})
+        # The longest first: the root may have been moved into or out of a folder.
+        self._places = sorted(places.items(), key=lambda place: -len(place[0]))
+
+    def find(self, path: Any) -> tuple[Any, str]:
+        """Return the store of an object, and its path there."""
+        if not isinstance(path, str) or not path:
+            raise Problem(INVALID, f"{str(path)[:200]!r} does not name an object")
+        found = [(self._store, path)]
+        if "://" in path or path.startswith(("/", "~")):
+            address = to_address(path)
+            places = ((prefix, store) for prefix, store in self._places if address.startswith(f"{prefix}/"))
+            found = [(store, address[len(prefix) + 1 :]) for prefix, store in places]
+        for store, inner in found:
+            if ".." not in inner.split("/"):
+                return store, inner
+        raise Problem(OUTSIDE, f"{str(path)[:200]!r} is not below the root, so it was not read")
+
+
+class Check:
+    """What was found out about one record of the chain."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number  # by its name
+        self.sha256 = ""  # empty if it could not be read
+        self.record: dict[str, Any] = {}  # empty if it could not be parsed
+        self.tables: list[dict[str, Any]] = []
+        self.replaced_by: int | None = None  # a later revision of the same night
+        self.night, self.is_chain_only = "", False
+        self.manifests = self.objects = self.bytes = 0
+        self.rewritten = 0  # tables of a replaced revision that the one in force names as they are now
+        self.counts: Counter[str] = Counter()  # of problems, by kind
+        self.problems: list[tuple[str, str]] = []  # the first of them
+        self.stopped = ""  # why it could not be verified to its end
+
+    @property
+    def status(self) -> str:
+        """OK, REPLACED, CHANGED, UNREADABLE, or STOPPED."""
+        found = (set(self.counts) - {UNREADABLE, OUTSIDE}, self.stopped, self.counts, self.rewritten, "OK")
+        return next(word for word, is_so in zip(STATUSES, found) if is_so)
+
+    def add(self, kind: str, text: str) -> None:
+        """Count a problem."""
+        self.counts[kind] += 1
+        if len(self.problems) < MAX_KEPT:
+            self.problems.append((kind, text))
+
+
+def read_small(store: Any, path: str, limit: int) -> bytes:
+    """Read an object into memory, up to a limit."""
+    with store.open(path) as file:
+        data: bytes = file.read(limit + 1)
+    if len(data) > limit:
+        raise Problem(INVALID, f"{store.show(path)} is larger than {limit:,} bytes")
+    return data
+
+
+def parse_object(data: bytes) -> Any:
+    """Return a JSON object; an empty one if it is not one."""
+    try:
+        return _as(dict, json.loads(data))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _as(kind: type, value: Any) -> Any:
+    return value if isinstance(value, kind) else kind()
+
+
+def _reference(value: Any) -> tuple[int, str]:
+    """Return the number and the hash of another record; 0 if it names none."""
+    return _as(int, _as(dict, value).get("number")), str(_as(dict, value).get("sha256"))
+
+
+def read_record(store: Any, number: int) -> Check:
+    """Read a record, and check what it says about itself."""
+    check, path = Check(number), f"{NIGHTS}/{number:08}.json"
+    try:
+        data = read_small(store, path, MAX_RECORD_BYTES)
+    except Problem as problem:
+        check.add(*problem.args)
+        return check
+    except OSError as error:
+        check.stopped = str(error)
+        return check
+    check.sha256 = hashlib.sha256(data).hexdigest()
+    record = check.record = parse_object(data)
+    check.night = str(record.get("night") or "")[:40]
+    if not record:
+        check.add(CHANGED, f"{store.show(path)} is damaged: it is not a JSON object")
+    elif record.get("number") != number:
+        check.add(CHANGED, f"{store.show(path)} says that it is record {str(record.get('number'))[:20]}")
+    tables = record.get("manifests", [])
+    check.tables = [_as(dict, table) for table in _as(list, tables)]
+    if not isinstance(tables, list):
+        check.add(INVALID, f"{store.show(path)} does not list its tables")
+    if record.get("replaces") is not None and not _reference(record["replaces"])[0]:
+        check.add(INVALID, f"{store.show(path)} does not say which record it replaces")
+    return check
+
+
+def check_chain(checks: Sequence[Check], head: str, known: Sequence[str]) -> None:
+    """Add what is wrong with the chain to its records; hashes of some may be known, or their first digits."""
+    last = checks[-1]
+    if head and not last.sha256.startswith(head):
+        last.add(UNMATCHED, f"the last record has SHA-256 {last.sha256 or 'unknown'}, not {head}")
+    for start in known:
+        if not any(check.sha256.startswith(start) for check in checks):
+            last.add(UNMATCHED, f"no record has SHA-256 {start}")
+    for before, check in zip([Check(0), *checks], checks):
+        first, final = before.number + 1, check.number - 1
+        previous = check.record.get("previous")
+        said = "" if previous is None else _reference(previous)[1]
+        if first <= final:
+            check.add(MISSING, f"record {first}{'' if first == final else f' to {final}'} is missing")
+        elif not check.record or said == before.sha256 or (before.number and not before.sha256):
+            continue
+        elif check.record.get("number") != check.number or not before.number:  # the difference is its own
+            text = f"record {check.number} is chained to {said}, which is not record"
+            check.add(CHANGED, f"{text} {before.number}")
+        else:
+            text = f"record {before.number} is not what record {check.number} was chained to: its SHA-256 is"
+            before.add(CHANGED, f"{text} {before.sha256}, not {said}")
+    _find_replaced(checks)
+
+
+def _find_replaced(checks: Sequence[Check]) -> None:
+    """Find replaced revisions; a record can't replace one of another night."""
+    by_number = {check.number: check for check in checks}
+    for check in checks:
+        number, sha256 = _reference(check.record.get("replaces"))
+        replaced = by_number.get(number)
+        if not number:
+            continue
+        one, other = replaced.record if replaced else {}, check.record
+        differ = [name for name in NIGHT_COLUMNS if one.get(name) != other.get(name)]
+        is_same = not differ or one.get("run") == other.get("run")
+        if replaced is None or number >= check.number or (one and not is_same):
+            check.add(INVALID, f"record {check.number} replaces record {number}, which is not its revision")
+            continue
+        replaced.replaced_by = check.number
+        if replaced.sha256 and replaced.sha256 != sha256:
+            check.add(CHANGED, f"record {check.number} replaces record {number} with SHA-256 {sha256}")
+
+
+Wanted = tuple[Any, str, str]  # an object: its store, its path, and the SHA-256 that it must have
+
+
+class Verifier:
+    """Verifies a chain, record by record; nights before the date `since` as a chain only."""
+
+    def __init__(
+        self, store: Any, also: Sequence[Any] = (), since: str = "", head: str = "", known: Sequence[str] = ()
+    ) -> None:
+        self._store, self._also, self._since, self._head, self._known = store, also, since, head, known
+        self.is_head_given = bool(head or known)
+        self._places = Places(store)
+        self._seen: dict[bytes, str] = {}  # objects that were read, and what is wrong with them
+        self.head = ""  # SHA-256 of the last record
+
+    def run(self) -> Iterator[Check]:
+        """Verify; the last record is not complete if the store has failed."""
+        found = (RECORD_NAME.fullmatch(name) for name in self._store.names(NIGHTS))
+        numbers = sorted(int(name[1]) for name in found if name)
+        checks = list(self._store.each(lambda number: read_record(self._store, number), numbers))
+        if not checks:
+            return
+        check_chain(checks, self._head, self._known)
+        self.head = checks[-1].sha256
+        roots = [check.record["root"] for check in checks if isinstance(check.record.get("root"), str)]
+        self._places = Places(self._store, roots, self._also)
+        by_number = {check.number: check for check in checks}
+        for check in checks:
+            check.is_chain_only = bool(DATE.match(check.night)) and check.night[:10] < self._since
+            latest = check
+            while latest.replaced_by is not None:  # by a later one, so this ends
+                latest = by_number[latest.replaced_by]
+            try:
+                if check.record and not check.is_chain_only:
+                    self._verify(check, latest)
+            except OSError as error:
+                check.stopped = str(error)
+            yield check
+            if check.stopped:
+                return
+
+    def _verify(self, check: Check, latest: Check) -> None:
+        """Verify what a record refers to; `latest` is the revision in force."""
+        for (store, path, sha256), found, size in self._store.each(self._read, self._objects(check, latest)):
+            if not isinstance(found, Problem) and found != sha256:
+                text = f"{store.show(path)} has changed: its SHA-256 is"
+                found = Problem(CHANGED, f"{text} {found}, not {sha256}")
+            if isinstance(found, Problem):
+                check.add(*found.args)
+                self._seen[self._key(store, path, sha256)] = f"{found.args[0]} {check.number}"
+            else:
+                check.objects += 1
+                check.bytes += size
+
+    def _read(self, wanted: Wanted) -> tuple[Wanted, Any, int]:
+        digest, size = hashlib.sha256(), 0
+        try:
+            with wanted[0].open(wanted[1]) as file:
+                while data := file.read(BLOCK_BYTES):
+                    digest.update(data)
+                    size += len(data)
+        except Problem as problem:
+            return wanted, problem, 0
+        return wanted, digest.hexdigest(), size
+
+    def _objects(self, check: Check, latest: Check) -> Iterator[Wanted]:
+        """Verify the tables of a record; yield all other objects, to be read."""
+        report, rules = check.record.get("report"), check.record.get("rules")
+        for sha256 in _as(list, rules):
+            yield from self._new(check, f"{RULES}/{sha256}.json", sha256)
+        if report is not None:
+            yield from self._new(check, _as(dict, report).get("path"), _as(dict, report).get("sha256"))
+        # What a task wrote again after a clear is not a problem of a replaced revision, unless its hash was
+        # noted: then it must be what it was.
+        noted = [start for start in (self._head, *self._known) if start]
+        is_replaced = check is not latest and not any(check.sha256.startswith(start) for start in noted)
+        now = {str(table.get("path")): table.get("digests") for table in latest.tables}
+        for table in check.tables:
+            if is_replaced and now.get(str(table.get("path")), table.get("digests")) != table.get("digests"):
+                check.rewritten += 1
+                continue
+            try:
+                yield from self._table(check, table)
+            except Problem as problem:
+                check.add(*problem.args)
+
+    def _table(self, check: Check, table: dict[str, Any]) -> Iterator[Wanted]:
+        """Compare a table with the digests of its blocks; yield what the rows refer to."""
+        store, path = self._places.find(table.get("path"))
+        salts_store, salts_path = self._places.find(table.get("salts"))
+        columns = OBJECT_COLUMNS.get(str(table.get("kind")))
+        _, name = self._places.find(f"{DIGESTS}/{table.get('digests')}.txt")
+        digests = read_small(self._store, name, MAX_DIGESTS_BYTES)
+        if hashlib.sha256(digests).hexdigest() != table["digests"]:
+            raise Problem(CHANGED, f"{self._store.show(name)} has changed")
+        changed, number, size = [], 1, 0
+        with store.open(path) as file, salts_store.open(salts_path) as salts:
+            for block in BLOCK.finditer(digests):
+                digest, count = block[1].decode(), min(int(block[2]), MAX_LINES)
+                lines, salt = [file.readline(MAX_LINE_BYTES)], salts.readline(MAX_SALT_BYTES)
+                lines += [file.readline(MAX_LINE_BYTES) for _ in range(count - 1)]
+                size += sum(map(len, lines))
+                if hashlib.sha256(b"".join([salt, *lines])).hexdigest() != digest:
+                    changed.append(f"line {number}")
+                elif columns:
+                    yield from self._rows(check, lines, *columns)
+                number += len(lines)
+            if file.read(1) or salts.read(1):
+                changed.append(f"what follows line {number - 1}")
+        if changed:
+            more = f" and {len(changed) - 1:,} more" if len(changed) > 1 else ""
+            raise Problem(CHANGED, f"{store.show(path)} has changed, or its salts: {changed[0]}{more}")
+        check.manifests += 1
+        check.objects += 1
+        check.bytes += size
+
+    def _rows(self, check: Check, lines: Sequence[bytes], path: str, sha256: str) -> Iterator[Wanted]:
+        for line in lines:
+            row = parse_object(line)
+            if not row:
+                check.add(INVALID, f"a line of a table of record {check.number} is not a row")
+                continue
+            # A failed document has no text; a skipped or carried one may have none.
+            if row.get(path) or (row.get("status") == "COMPLETED" and not row.get("carried_from")):
+                yield from self._new(check, row.get(path), row.get(sha256))
+
+    def _new(self, check: Check, path: Any, sha256: Any) -> Iterator[Wanted]:
+        """Yield an object that was not read before; repeat what was found about another one."""
+        try:
+            store, inner = self._places.find(path)
+            if not SHA256.fullmatch(str(sha256)):
+                raise Problem(
+                    INVALID, f"{str(path)[:200]!r} with SHA-256 {str(sha256)[:200]!r} can't be compared"
+                )
+            key = self._key(store, inner, sha256)
+        except Problem as problem:
+            check.add(*problem.args)
+            return
+        if key not in self._seen:
+            self._seen[key] = ""
+            yield store, inner, sha256
+            return
+        kind, _, number = self._seen[key].partition(" ")
+        if kind and number != str(check.number):
+            check.add(kind, f"{store.show(inner)} is {kind}, as shown for record {number}")
+
+    @staticmethod
+    def _key(store: Any, path: str, sha256: str) -> bytes:
+        return hashlib.sha256(f"{store.show(path)}\n{sha256}".encode("utf-8", "surrogatepass")).digest()[:16]
+
+
+def print_line(text: str) -> None:
+    """Print a line; what others wrote into it can't control the terminal."""
+    print("".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _summarize(check: Check) -> str:
+    if check.is_chain_only or "manifests" not in check.record:
+        return "record only"
+    parts = [_count(check.manifests, "table"), _count(check.objects, "object")]
+    counts = {**check.counts, "written again": check.rewritten}
+    parts += [f"{count:,} {words}" for words, count in counts.items() if count]
+    parts += [f"replaced by record {check.replaced_by}"] if check.replaced_by else []
+    return ", ".join([*parts, "not verified to its end"] if check.stopped else parts)
+
+
+def report(verifier: Verifier) -> int:
+    """Verify, print a line per record and the totals, and return the exit code."""
+    started, records, shown, total = time.monotonic(), 0, 0, Check(0)
+    for check in verifier.run():
+        records += 1
+        print_line(f"{check.status:<10} {check.number:>5}  {check.night[:19]:<19}  {_summarize(check)}")
+        for kind, text in check.problems[: MAX_KEPT - shown]:
+            print_line(f"    {kind}: {text}")
+            shown += 1
+        total.counts.update(check.counts)
+        total.stopped = check.stopped
+        total.objects, total.bytes = total.objects + check.objects, total.bytes + check.bytes
+    seconds = max(time.monotonic() - started, 0.001)
+    text = f"{_count(records, 'record')}, {_count(total.objects, 'object')}, {total.bytes / 1e6:,.1f} MB"
+    print_line(f"{text} in {seconds:,.1f} s ({total.objects / seconds:,.0f} objects/s)")
+    if total.counts:
+        found = sum(total.counts.values())
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in total.counts.items())
+        more = f"; {found - shown:,} are not shown" if found > shown else ""
+        print_line(f"{_count(found, 'problem')}: {counts}{more}")
+    elif not total.stopped:
+        print_line(f"{_count(records, 'record')}: everything is as recorded.")
+    for hint in (hint for kind, hint in HINTS.items() if kind in total.counts):
+        print_line(hint)
+    print_line(f"Last record: SHA-256 {verifier.head or 'unknown'}")
+    if not verifier.is_head_given:
+        print_line("Whether later records were removed is not known: give --head or --contains.")
+    if total.stopped:
+        print_line(f"error: {total.stopped} Later records were not verified: verify again.")
+    return FOUND if total.counts else FAILED if total.stopped else GOOD
+
+
+def parse_hash(text: str) -> str:
+    """Return a SHA-256, or its first digits."""
+    if re.fullmatch("[0-9a-fA-F]{8,64}", text):
+        return text.lower()
+    raise argparse.ArgumentTypeError(f"{text!r} is not a SHA-256, or 8 or more of its first digits")
+
+
+def find_root(path: str) -> str:
+    """Return the folder that has the nights: the one that is given, or one above it."""
+    folder = os.path.realpath(path)
+    while not os.path.isdir(os.path.join(folder, NIGHTS)):
+        folder, below = os.path.dirname(folder), folder
+        if folder == below:
+            problem = "has no closed nights, nor has a folder above it"
+            print_line(f"error: '{path}' {problem if os.path.exists(path) else 'does not exist'}.")
+            raise SystemExit(FAILED)
+    return folder
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Verify a folder."""
+    parser = argparse.ArgumentParser(description="Verify the evidence of closed nights.")
+    add = parser.add_argument
+    add("folder", help="that has _evidence/nights in it, or something below it")
+    add("--head", type=parse_hash, help="the last record must have this SHA-256")
+    add("--contains", type=parse_hash, action="append", default=[], help="some record must have this SHA-256")
+    add("--since", default="", help="of nights before this date, read the records only")
+    add("--also", action="append", default=[], help="another folder that may be read")
+    given = parser.parse_args(arguments)
+    stores = [Folder(path) for path in (find_root(given.folder), *given.also)]
+    return report(Verifier(stores[0], stores[1:], given.since, given.head or "", given.contains))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
