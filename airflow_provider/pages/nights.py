@@ -45,7 +45,7 @@ def find_run(dag_id: str, run_id: str) -> tuple[str, Location | None]:
     """Return the id of a run's root, and the report of its night, or of a task while the night is open."""
     root = next(iter(_xcoms(ROOT_KEY, dag_id=dag_id, run_id=run_id)), None)
     reports = [str(uri) for uri in _xcoms(REPORT_KEY, dag_id=dag_id, run_id=run_id) if _is_report(str(uri))]
-    reports.sort(key=lambda uri: ("/_evidence/" in uri, "/_assess/" in uri))
+    reports.sort(key=lambda uri: ("/_night/" in uri, "/_assess/" in uri))
     return digest(str(root)) if root else "", Location(reports[-1]) if reports else None
 
 

@@ -176,7 +176,7 @@ def test_report_runs_in_an_origin_of_its_own(place: Place, get: Get) -> None:
 def test_page_of_a_run_is_the_report_of_its_night_or_one_of_its_documents(place: Place, get: Get) -> None:
     row = {"source": "s3://in/a&b.pdf", "status": "COMPLETED"}
     place.publish("ingest", "2026-03-01", "manifest", [row])
-    uris = ["_evidence/report-0123456789abcdef.html", "_ingest/d/report.html", "_assess/d/report.html"]
+    uris = ["_night/report-0123456789abcdef.html", "_ingest/d/report.html", "_assess/d/report.html"]
     for uri in uris[::-1]:  # what a run has so far, and what it has in the end
         place.write(uri, uri)
         place.xcoms[REPORT_KEY, "nightly"] = f"{place.root}{uri}"
