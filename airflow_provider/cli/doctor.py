@@ -55,9 +55,7 @@ class _ProblemError(Exception):
 def diagnose(conn_id: str, document: str = "", framework: str = "", record: str = "") -> Iterator[Check]:
     """Yield the lines, each after those that it needs; the last one may be a problem.
 
-    :param document: send it through the service, too
-    :param framework: assess it by this framework
-    :param record: write what the service says to this file
+    :param document: send it through the service, too, assess it by `framework`, and `record` the answers
     """
     from airflow_provider.client.base import SharedState
     from airflow_provider.client.sync import ComplianceClient
@@ -76,25 +74,12 @@ def diagnose(conn_id: str, document: str = "", framework: str = "", record: str 
             yield from _log_in(client)
             yield from _check_endpoints(client)
         if document:
-            yield from _try_document(settings, document, framework, record)
+            from airflow_provider.cli.trial import try_document
+
+            yield from try_document(settings, document, framework, record)
     except _ProblemError as problem:
         name, message = problem.args
         yield Check(name, PROBLEM, message)
-
-
-def _try_document(settings: Settings, document: str, framework: str, record: str) -> Iterator[Check]:
-    from pathlib import Path
-
-    from airflow_provider.cli.recording import write_recording
-    from airflow_provider.cli.trial import Trial
-
-    if not Path(document).is_file():
-        raise _ProblemError("submit", f"'{document}' is not a file: name a PDF or DOCX document")
-    trial = Trial(settings, framework)
-    yield from trial.run(Path(document))
-    if record:
-        count = write_recording(Path(record), trial, settings)
-        yield Check("recording", OK, f"{count} answers in {record}; read it before you pass it on")
 
 
 # -- the connection
@@ -308,7 +293,7 @@ def _check_clock(skew: float) -> Check:
 
 
 def _check_endpoints(client: ComplianceClient) -> Iterator[Check]:
-    frameworks, frameworks_status = _call("frameworks", lambda: _list_frameworks(client))
+    frameworks, frameworks_status = _call("frameworks", lambda: f"{len(client.list_frameworks())} are listed")
     batch, batch_status = _call("batch status", lambda: _get_batch(client))
     # The contract defines these two paths: if there is neither, the others can't be right, either.
     if frameworks_status == 404 and batch_status in (404, 405):
@@ -338,10 +323,6 @@ def _call(name: str, call: Callable[[], str]) -> tuple[Check, int | None]:
     except ComplianceError as error:
         return Check(name, PROBLEM, str(error)), getattr(error, "status", None)
     return Check(name, OK, f"{message}, in {_milliseconds(started)}"), None
-
-
-def _list_frameworks(client: ComplianceClient) -> str:
-    return f"{len(client.list_frameworks())} are listed"
 
 
 def _get_assessment(client: ComplianceClient) -> str:
@@ -406,19 +387,11 @@ COMMAND = Command(
     (
         option("conn_id", nargs="?", default="compliance_default", help="default: compliance_default"),
         option(
-            "--try",
-            dest="document",
-            default="",
-            metavar="FILE",
-            help="send this PDF or DOCX document through every operation of a night, then delete it there; "
-            "prints the extras of a connection that fits the service",
+            "--try", dest="document", default="", metavar="FILE", help="send this document through a night"
         ),
         option("--assess", default="", metavar="FRAMEWORK", help="assess the document by this framework"),
         option(
-            "--record",
-            default="",
-            metavar="FILE",
-            help="write what the service says to this file, without secrets, names and texts",
+            "--record", default="", metavar="FILE", help="write the answers, without secrets, names and texts"
         ),
         option("--json", action="store_true", help="one JSON object per line"),
     ),

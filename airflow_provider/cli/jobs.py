@@ -8,7 +8,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from airflow_provider.bulk.items import Item
     from airflow_provider.bulk.journals import TaskFolder
     from airflow_provider.hooks.compliance import ComplianceHook
-    from airflow_provider.storage.locations import Location
     from airflow_provider.waiting.kinds import JobKind
     from airflow_provider.waiting.rules import PollResult
 
@@ -40,7 +39,6 @@ ORPHAN, UNCLEAR, IN_FLIGHT = "orphan", "unclear", "in flight"
 STATES = {"COMPLETED": "not fetched", "FAILED": "failed", "CANCELLED": "cancelled", "UNKNOWN": "unknown"}
 ORDER = (ORPHAN, UNCLEAR, "not fetched", IN_FLIGHT, "failed", "cancelled", "unknown")
 COLUMNS = ("state", "kind", "id", "submitted_at", "document", "task", "why")  # of the table
-MAX_DEPTH = 4  # of folders such as dt=2026-01-01/run=x below a root
 log = logging.getLogger(__name__)
 
 
@@ -91,7 +89,9 @@ def run(options: argparse.Namespace) -> int:
     from airflow_provider.cli.access import as_uri, asking_airflow
     from airflow_provider.exceptions import ComplianceInputError
     from airflow_provider.hooks.compliance import ComplianceHook
+    from airflow_provider.notifications import find_tasks
     from airflow_provider.storage.locations import Location
+    from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
 
     with asking_airflow():
         destination = Location(as_uri(options.destination))
@@ -100,7 +100,8 @@ def run(options: argparse.Namespace) -> int:
         hook.get_conn()
         jobs: dict[tuple[str, str], JournaledJob] = {}
         tasks, invalid_lines, foreign_jobs = set(), 0, 0
-        for kind, item_type, task in _find_tasks(destination):
+        for noun, item_type, task in find_tasks(destination):
+            kind = JOBS if noun == "documents" else ASSESSMENTS
             tasks.add(task.name)
             task.checkpoint.account = hook.account_digest
             items = task.checkpoint.read(item_type)
@@ -132,32 +133,6 @@ def run(options: argparse.Namespace) -> int:
         return FAILED
     has_found = invalid_lines or not are_gone or any(job.state == ORPHAN for job in ordered)
     return FOUND if has_found else GOOD
-
-
-def _find_tasks(
-    destination: Location, depth: int = MAX_DEPTH
-) -> Iterator[tuple[JobKind, type[Item], TaskFolder]]:
-    from airflow_provider.assess.cells import Cell
-    from airflow_provider.assess.task import ASSESSMENTS as ASSESSMENTS_FILE
-    from airflow_provider.bulk.journals import find_task_folders
-    from airflow_provider.ingest.documents import Document
-    from airflow_provider.storage.layout import (
-        ASSESS_FOLDER,
-        ASSESS_WORK,
-        INGEST_FOLDER,
-        INGEST_WORK,
-        MANIFEST,
-    )
-    from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
-
-    ingesting = find_task_folders(destination, INGEST_WORK, INGEST_FOLDER, MANIFEST)
-    assessing = find_task_folders(destination, ASSESS_WORK, ASSESS_FOLDER, ASSESSMENTS_FILE)
-    yield from ((JOBS, Document, task) for task in ingesting)
-    yield from ((ASSESSMENTS, Cell, task) for task in assessing)
-    if not ingesting and not assessing and depth:  # a root: its nights have the tasks
-        for name in destination.list_names():
-            if "=" in name:
-                yield from _find_tasks(destination / name, depth - 1)
 
 
 def _add_jobs(

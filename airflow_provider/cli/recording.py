@@ -20,7 +20,7 @@ from airflow_provider.client.profile import FIELDS
 from airflow_provider.text import mask
 
 if TYPE_CHECKING:
-    from airflow_provider.cli.trial import Answer, Trial
+    from airflow_provider.cli.contact import Answer, Contact
     from airflow_provider.client.settings import Settings
 
 FORMAT = 1
@@ -38,7 +38,7 @@ SEGMENT = re.compile(
 )
 
 
-def write_recording(path: Path, trial: Trial, settings: Settings) -> int:
+def write_recording(path: Path, trial: Contact, settings: Settings) -> int:
     """Write a recording as JSON Lines: the extras, then an answer per line; return how many answers."""
     redactor = _Redactor(trial, settings)
     lines = [{"format": FORMAT, "extra": trial.extras}, *map(redactor.answer, trial.answers)]
@@ -49,7 +49,7 @@ def write_recording(path: Path, trial: Trial, settings: Settings) -> int:
 
 
 class _Redactor:
-    def __init__(self, trial: Trial, settings: Settings) -> None:
+    def __init__(self, trial: Contact, settings: Settings) -> None:
         self._base = urlsplit(settings.base_url).path
         self._stand_ins: dict[str, str] = {value: f"{what}-1" for what, value in trial.ids.items()}
         learned = trial.learned

@@ -167,7 +167,7 @@ def test_the_emulator_replays_a_recording_for_new_jobs(
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", "no JSON"])
-def test_what_is_not_a_recording_is_refused(content: str, tmp_path: Path) -> None:
+def test_another_file_than_a_recording_is_refused(content: str, tmp_path: Path) -> None:
     path = tmp_path / "service.jsonl"
     path.write_text(content)
     with pytest.raises(ValueError, match=r"The recording .*service\.jsonl is not valid"):
