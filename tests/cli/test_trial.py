@@ -10,6 +10,7 @@ import pytest
 from airflow_provider.cli import trial
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import make_pdf
+from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from tests.assess.conftest import attempts_of, read
@@ -89,6 +90,11 @@ def test_the_printed_extras_make_a_night_run(
     assert ingested["completed"] == 1
     assert {row["category"] for row in findings} <= {"SUFFICIENTLY_REGULATED", "MISSING"}
     assert findings[0]["criterion"] == "R1"
+    (stored,) = [path for path in tmp_path.rglob("*.json") if "R1" in path.read_text()]
+    results = json.loads(stored.read_text())  # as the service sent them
+    assert "category" not in str(results)
+    read_again = ComplianceHook().findings_of(results)
+    assert {finding.category for finding in read_again} == {row["category"] for row in findings}
 
 
 def test_a_service_that_keeps_to_the_contract_needs_no_extras(
