@@ -83,6 +83,7 @@ class Checkpoint:
         self._segments_written = 0
         self._unmerged: dict[str, bytes] = {}  # segments of this attempt that are to be merged, by path
         self._flushing = asyncio.Lock()
+        self._is_delayed = False  # records could not be written when they came
         self._lines: list[bytes] = []
         self._waiting: list[asyncio.Future[None]] = []
         self._has_records = asyncio.Event()
@@ -238,7 +239,7 @@ class Checkpoint:
             content = b"".join(lines)
             merged = dict(self._unmerged) if len(self._unmerged) >= MERGED_SEGMENTS else {}
             try:
-                if merged:
+                if merged or self._is_delayed:
                     # An attempt that hung must not bring back what a newer one has replaced long ago.
                     await self.check_owner()
                 self._segments_written += 1
@@ -248,7 +249,9 @@ class Checkpoint:
                 await self.check_owner()
             except BaseException:
                 self._lines, self._waiting = lines + self._lines, waiting + self._waiting
+                self._is_delayed = True
                 raise
+            self._is_delayed = False
             for written in waiting:
                 if not written.done():
                     written.set_result(None)

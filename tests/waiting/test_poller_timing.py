@@ -14,7 +14,6 @@ import pytest
 from airflow_provider import exceptions as exc
 from airflow_provider.waiting import poller as poller_module
 from airflow_provider.waiting import rules
-from airflow_provider.waiting.kinds import JOBS
 from airflow_provider.waiting.poller import Subscription
 from airflow_provider.waiting.rules import accept_any
 from tests.support import virtual_time
@@ -599,19 +598,6 @@ def test_a_job_that_is_left_during_its_poll_is_ignored(service: PolledService) -
     play(story())
 
 
-def test_short_jobs_are_found_soon(service: PolledService) -> None:
-    service.job("a", **{"s0.2": COMPLETED})
-    kind = service.kind()
-    kind.min_interval = JOBS.min_interval
-
-    async def story() -> list[float]:
-        async with Subscription(service.hook(), kind, ["a"], 30.0) as updates:
-            await updates.get()
-            return service.poll_times
-
-    assert play(story()) == [0.25]
-
-
 def test_pollers_begin_at_random_times(service: PolledService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # the phase of all tests
     monkeypatch.setattr(random, "uniform", lambda low, high: low + 0.4)
@@ -758,20 +744,6 @@ def test_a_failing_job_is_polled_apart_from_others(service: PolledService) -> No
     first, *later = (ids for _, ids in service.polls)
     assert first == ["a", "b"]
     assert ["a", "b"] not in later
-
-
-def test_two_attempts_at_once_share_the_polls_and_both_get_the_result(service: PolledService) -> None:
-    """Airflow may start a second attempt while the trigger of the first one still runs."""
-    service.job("a", s5=COMPLETED)
-
-    async def story() -> None:
-        join = shared(service)
-        async with join("a") as first, join("a") as second:
-            await asyncio.sleep(2.5)
-            assert await first.get() == await second.get() == ("a", COMPLETED)
-
-    play(story())
-    assert service.poll_times == [1, 2, 3, 4, 5]
 
 
 def test_a_wait_continues_after_a_restart_of_the_triggerer(service: PolledService) -> None:
