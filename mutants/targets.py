@@ -41,7 +41,7 @@ TARGETS = {
     "ingest/earlier": "tests/ingest/test_earlier_nights.py",
     "ingest/listing": "tests/ingest/test_sources.py",
     "ingest/resuming": "tests/ingest/test_outdated.py",
-    "ingest/sources": "tests/ingest/test_sources.py",
+    "ingest/sources": "tests/ingest/test_sources.py tests/ingest/test_source_evidence.py tests/test_night.py",
     "ingest/documents": "tests/ingest/test_names.py tests/ingest/test_source_evidence.py "
     "tests/ingest/test_resuming.py",
     "assess/cells": "tests/assess/test_cells.py",

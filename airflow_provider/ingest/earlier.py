@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED
 from airflow_provider.event_loop import for_each, in_thread
-from airflow_provider.exceptions import (
-    ComplianceError,
-    ComplianceNotFoundError,
-    ComplianceStorageDeniedError,
-)
+from airflow_provider.exceptions import ComplianceError, ComplianceNotFoundError
 from airflow_provider.ingest.documents import SOURCE_FIELDS, Document
 from airflow_provider.ingest.resuming import Outdated, find_outdated, read_version
 from airflow_provider.ingest.sources import is_page
@@ -213,8 +209,6 @@ class EarlierDocuments:
         """Return the version of a file; empty if there is none to read, None if its store can't tell now."""
         try:
             return await read_version(document)
-        except (ComplianceStorageDeniedError, FileNotFoundError):
-            return ""
         except ComplianceError as error:
             return None if error.transient else ""
 

@@ -19,7 +19,7 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
 from airflow_provider.ingest import resuming
 from airflow_provider.ingest.documents import Document
-from airflow_provider.ingest.earlier import EarlierDocuments, _is_to_blame, _is_young
+from airflow_provider.ingest.earlier import EarlierDocuments, _explain, _is_to_blame, _is_young
 from airflow_provider.ingest.sources import fingerprint
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.jsonl import to_lines
@@ -404,6 +404,7 @@ class History:
         "1 most fail: sent 0; 2 fails: sent 1 2",
         # It is sent again if its source has changed, or if that is unknown.
         "1 fails; 2 fails; 3 fails; 4 fails; change 2; 5 fails: sent 1 5",
+        "1 is bad; 2 is bad; 3 is bad; change 2; 4 is bad: sent 1 4",
         "1 fails; 2 fails; 3 fails; outage; 4 is late: sent 3 1",
         "remove; 1 is bad; 2 is bad; 3 is bad; 4 fails: given up 3 1; change 1; 5 fails: sent 1 5",
         # Without a limit, and by another account.
@@ -421,6 +422,17 @@ def test_a_document_is_given_up_after_three_nights_in_a_row(
     for step, _, expected in (part.partition(": ") for part in history.split("; ")):
         found = document.do(step)
         assert not expected or found == expected, step
+
+
+@pytest.mark.parametrize(
+    ("source", "when"), [("/in/a.pdf", "when its source changes"), (PAGE, "after 7 days")]
+)
+def test_a_document_that_is_given_up_says_when_it_is_sent_again(source: str, when: str) -> None:
+    failed = {"failed_nights": 3, "failed_since": "2026-03-01T02:00:00+00:00", "error": "Damaged."}
+    previous = Document(source, state=FAILED, **failed)  # type: ignore[arg-type]  # each has its own type
+    previous.error = error = _explain(previous)
+    assert error == f"{GIVEN_UP}{when}, or if [compliance] give_up_after is 0."
+    assert _explain(previous) == error
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from fsspec import AbstractFileSystem
 from airflow_provider.client.http.uploads import MultipartUpload
 from airflow_provider.exceptions import ComplianceInputError, ComplianceReadError, ComplianceStorageError
 from airflow_provider.hooks import object_paths
-from airflow_provider.ingest.sources import SourceFile, fingerprint, resolve
+from airflow_provider.ingest.sources import SourceFile, fingerprint, resolve, version_in
 from airflow_provider.operators.ingest import chunk
 from airflow_provider.storage import locations
 from airflow_provider.storage.locations import Location
@@ -209,10 +209,10 @@ def test_pages_and_files_stay_as_they_are_each_once(folder: Path) -> None:
 
 def test_an_ordinary_source_costs_no_request_to_its_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Location, "fs", property(lambda _: pytest.fail("The store was asked.")))
-    assert resolve(["/in/a.pdf", "s3://c@b/k.docx", "https://example.com/?a[]=*"]) == [
+    assert resolve(["/in/a.pdf", "s3://c@b/k.docx", "http://example.com/?a[]=*"]) == [
         "/in/a.pdf",
         "s3://c@b/k.docx",
-        "https://example.com/?a[]=*",
+        "http://example.com/?a[]=*",
     ]
 
 
@@ -303,10 +303,21 @@ def test_a_list_that_is_missing_or_binary_says_so(folder: Path) -> None:
             resolve(f"{folder}/{name}")
 
 
-@pytest.mark.parametrize("given", [None, "", "  ", "[x"])
-def test_an_invalid_source_is_refused(given: Any) -> None:
-    with pytest.raises(ComplianceInputError):
+@pytest.mark.parametrize(
+    ("given", "problem"), [(None, None), ("", "is blank"), ("  ", "is blank"), ("[x", None)]
+)
+def test_an_invalid_source_is_refused(given: Any, problem: str | None) -> None:
+    with pytest.raises(ComplianceInputError, match=problem):
         resolve(given)
+
+
+@pytest.mark.parametrize(
+    "key", ["ETag", "etag", "content_md5", "md5Hash", "LastModified", "last_modified", "updated", "mtime"]
+)
+def test_a_version_is_size_and_etag_or_time(key: str) -> None:
+    assert version_in({"size": 5, key: "x"}) == "5-x"
+    assert version_in({"size": 5, "mtime": "y", "ETag": "x"}) == "5-x"
+    assert version_in({"size": 5}) == ""
 
 
 def test_paths_of_airflow_and_texts_of_lists_are_sources(folder: Path) -> None:
