@@ -95,7 +95,7 @@ def test_a_trigger_is_rebuilt_from_its_row() -> None:
 # "None" is a task that was cleared and is not scheduled yet.
 @pytest.mark.parametrize("reattaches", [True, False], ids=["next attempt finds the job", "it does not"])
 @pytest.mark.parametrize("state", ["deferred", "failed", "success", "skipped", "None", "running", "queued"])
-def test_a_trigger_cancels_only_what_nobody_continues_with(
+def test_a_trigger_cancels_only_jobs_that_no_attempt_continues_with(
     service: Emulator, monkeypatch: pytest.MonkeyPatch, state: str, reattaches: bool
 ) -> None:
     monkeypatch.setattr(base, "TRIGGER_HAS_ON_KILL", False)

@@ -171,7 +171,7 @@ def test_durations_may_be_timedeltas(service: Emulator, attempts: Attempts, defe
 
 @pytest.mark.parametrize("name", ["timeout", "poll_interval"])
 @pytest.mark.parametrize("bad", ["60", -1, float("nan"), None])
-def test_what_is_no_duration_is_refused_when_the_dag_is_parsed(name: str, bad: Any) -> None:
+def test_an_invalid_duration_is_refused_when_the_dag_is_parsed(name: str, bad: Any) -> None:
     with pytest.raises(ValueError, match=name):
         submit(**{name: bad})
     with pytest.raises(ValueError, match=name):

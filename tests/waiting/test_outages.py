@@ -386,7 +386,7 @@ def poll(client: Breaking, uuids: list[str], kind: JobKind = JOBS) -> dict[str, 
 
 
 class Breaking:
-    """Fails for some jobs, whatever is asked for beside them."""
+    """Fails for some jobs, alone or in a batch."""
 
     batch_size = 100
 

@@ -1,4 +1,4 @@
-"""One poller for all who wait: few requests, one login, and nobody disturbs anybody."""
+"""One poller for all who wait: few requests and one login."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_a_job_is_polled_less_often_as_it_gets_older(service: PolledService) -> 
     assert service.poll_times == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28]
 
 
-def test_what_is_due_is_polled_together_and_only_that(service: PolledService) -> None:
+def test_due_jobs_are_polled_together_and_others_are_not(service: PolledService) -> None:
     service.job("old", s12=COMPLETED)
     service.job("new")
 
@@ -367,7 +367,7 @@ def test_before_anything_could_be_polled_all_is_unsettled(service: PolledService
     play(story())
 
 
-def test_what_others_wait_for_is_not_unsettled_for_me(service: PolledService) -> None:
+def test_jobs_of_others_are_not_unsettled_for_a_subscription(service: PolledService) -> None:
     service.job("a")
     service.job("b", UNKNOWN)
 

@@ -54,7 +54,7 @@ def client(has_worked: bool = False) -> Any:
         (exc.ComplianceInputError("empty"), False),
     ],
 )
-def test_what_may_come_from_a_gateway_is_a_refusal(error: exc.ComplianceError, expected: bool) -> None:
+def test_an_error_that_a_gateway_may_send_is_a_refusal(error: exc.ComplianceError, expected: bool) -> None:
     assert is_refusal(error) is expected
 
 

@@ -83,7 +83,7 @@ def test_processes_poll_at_different_times_and_their_jobs_at_the_same() -> None:
     assert (old - young) % 1.0 == pytest.approx(0.0)
 
 
-def test_what_fails_is_not_polled_sooner_than_every_second_however_short_jobs_are() -> None:
+def test_a_failing_job_is_polled_every_second_at_most() -> None:
     state = PollState("u", 1000.0, 30.0)
     state.observe(exc.ComplianceServerError("500", status=500), 1000.0, True)
     state.schedule(1000.0, 0.25)
@@ -151,7 +151,7 @@ def test_a_final_record_ends_a_wait(status: str) -> None:
     assert found == (None if status == "RUNNING" else record)
 
 
-def test_what_fails_or_is_unknown_is_polled_like_a_new_job() -> None:
+def test_a_failing_or_unknown_job_is_polled_like_a_new_one() -> None:
     state = PollState("u", 0.0, 3600.0)
     state.schedule(10_000.5, 1.0)
     assert state.next_poll_at - 10_000.5 > 100
@@ -224,7 +224,7 @@ def test_after_the_job_was_in_flight_any_result_is_new() -> None:
     assert check.accepts("a", OLD, 1.0) is True
 
 
-def test_what_was_not_refreshed_is_accepted_as_it_is() -> None:
+def test_a_job_that_was_not_refreshed_is_accepted_as_it_is() -> None:
     assert RefreshCheck({"a": OLD}).accepts("b", OLD, 0.0) is True
 
 

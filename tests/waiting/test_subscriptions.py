@@ -22,7 +22,7 @@ def hook(service: Emulator) -> ComplianceHook:
     return ComplianceHook()
 
 
-def test_an_update_that_nobody_got_yet_is_not_settled(service: Emulator, hook: ComplianceHook) -> None:
+def test_an_update_that_was_not_fetched_yet_is_not_settled(service: Emulator, hook: ComplianceHook) -> None:
     """A bulk task would defer instead of handling it."""
 
     async def story() -> None:

@@ -92,7 +92,7 @@ def test_the_deadline_ends_a_wait_after_a_last_poll(
     assert service.polls[-1] == (4.5, ["b"])
 
 
-def test_what_ends_just_before_the_deadline_is_a_success(
+def test_a_job_that_ends_just_before_the_deadline_is_a_success(
     service: PolledService, wait_for: Callable[..., WaitResult]
 ) -> None:
     service.job("a", **{"s4.2": COMPLETED})
@@ -153,7 +153,9 @@ def test_one_refused_job_can_be_tolerated(
         assert (result.status, result.records, result.transient) == ("error", {}, True)
 
 
-def test_what_ends_a_wait_can_be_chosen(service: PolledService, wait_for: Callable[..., WaitResult]) -> None:
+def test_the_states_that_end_a_wait_can_be_chosen(
+    service: PolledService, wait_for: Callable[..., WaitResult]
+) -> None:
     service.job("a")
     assert wait_for("a", accepts=accept_any) == WaitResult("success", {"a": RUNNING}, 1.0)
 
@@ -208,7 +210,7 @@ def test_only_what_is_in_flight_is_cancelled(service: PolledService) -> None:
 
 
 @pytest.mark.parametrize("why", ["The service is away.", "timed out"])
-def test_what_can_t_be_cancelled_is_logged(
+def test_a_failed_cancel_is_logged(
     service: PolledService, caplog: pytest.LogCaptureFixture, why: str
 ) -> None:
     service.connection_error = AWAY
