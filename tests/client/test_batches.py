@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.client.batches import BatchLimit, get_statuses
+from airflow_provider.client.batches import BatchLimit, get_status, get_statuses
 from airflow_provider.client.endpoints import get_batch
 from airflow_provider.client.http.wire import Call, HttpResponse
 from airflow_provider.client.models import ContentJob
+from airflow_provider.client.responses import UnconfirmedRedirectError
 from tests.support.service import Received, Reply, Service
 from tests.support.values import CONTENT
 
@@ -51,7 +52,7 @@ def up_to(size: int, status: int) -> Callable[[Call[Any]], Any]:
 @pytest.mark.parametrize(
     ("status", "size", "asked"),
     [
-        (413, 2, ["abcdef", "abc", "ab", "c", "de", "f"]),
+        *((status, 2, ["abcdef", "abc", "ab", "c", "de", "f"]) for status in (413, 414, 431)),
         (400, 2, ["abcdef", "abc", "ab", "c", "def", "de", "f"]),
     ],
 )
@@ -280,6 +281,24 @@ def test_job_that_is_listed_twice_has_its_first_final_state() -> None:
     assert [(job.uuid, job.status) for job in listed] == [("a", "FAILED"), ("b", "PENDING")]
 
 
+@pytest.mark.parametrize(("missing", "asked"), [(4, [10, 0, 0, 0, 0]), (5, [10, 5])])
+def test_up_to_four_missing_jobs_are_requested_alone(missing: int, asked: list[int]) -> None:
+    def reply(call: Call[Any]) -> Any:
+        if not call.json:
+            return jobs(call.path.split("/")[-2])[0]
+        return jobs(*call.json["uuids"][: 10 - missing])
+
+    assert Answers(reply).ask(10) == asked
+
+
+def test_redirect_that_does_not_name_the_job_is_confirmed() -> None:
+    doubtful = UnconfirmedRedirectError("to a login page")
+    found, asked = answer(get_status("a"), lambda call: jobs("A") if call.json else doubtful)
+    assert (found.uuid, asked) == ("a", ["a", ["a"]])
+    with pytest.raises(UnconfirmedRedirectError):
+        answer(get_status("a"), lambda call: [] if call.json else doubtful)
+
+
 def at_most(limit: int, status: int = 413) -> Callable[[Received], Reply]:
     def answer(request: Received) -> Reply:
         uuids = request.json["uuids"]
@@ -297,17 +316,6 @@ def test_any_number_is_asked_for_in_batches(run: Any, service: Service) -> None:
     assert list(jobs) == uuids
     assert {job.status for job in jobs.values()} == {"COMPLETED"}
     assert [len(r.json["uuids"]) for r in service.requests_to(BATCH)] == [100, 200, 50]
-
-
-def test_one_uuid_may_be_given_as_it_is(run: Any, service: Service) -> None:
-    service.on(BATCH, at_most(100))
-    assert list(run("get_statuses", "u1")) == ["u1"]
-    assert [r.json["uuids"] for r in service.requests_to(BATCH)] == [["u1"]]
-
-
-def test_no_uuids_need_no_request(run: Any, service: Service) -> None:
-    assert run("get_statuses", []) == {}
-    assert not service.received
 
 
 def test_ids_that_differ_in_case_only_are_different_jobs(run: Any, service: Service) -> None:

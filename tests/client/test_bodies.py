@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from airflow_provider.client.http.bodies import (
+    ACCEPT_ENCODING,
     PIECE_BYTES,
     BodyDecoder,
     BodyError,
@@ -48,11 +49,19 @@ def test_a_body_that_is_not_whole_is_an_error(case: str) -> None:
         ("rubbish", "corrupt compressed body"),
         ("unknown", "Content-Encoding 'br'"),
         ("twice", "Content-Encoding 'gzip, gzip'"),
+        ("unknown word", "Content-Encoding 'unknown'"),
     ],
 )
 def test_the_error_says_what_is_wrong_with_a_body(case: str, reason: str) -> None:
     with pytest.raises(BodyError, match=f"^{reason}$"):
         decode(*BAD[case])
+
+
+@pytest.mark.parametrize("encoding", ["x-gzip, gzip", "deflate", "br", "zstd", "compress"])
+def test_only_gzip_is_accepted(encoding: str) -> None:
+    assert ACCEPT_ENCODING == "gzip"
+    with pytest.raises(BodyError, match=f"^Content-Encoding '{encoding}'$"):
+        decode(encoding, b"")
 
 
 def test_a_packed_body_comes_in_pieces_of_a_quarter_of_a_megabyte() -> None:

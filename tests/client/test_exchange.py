@@ -86,6 +86,7 @@ def response(status: int, body: bytes = b"{}", **headers: str) -> HttpResponse:
         (SUBMIT, Failure(FailureKind.NOT_CONNECTED), Retry),
         (SUBMIT, Failure(FailureKind.TIMED_OUT), exc.ComplianceUncertainError),
         (SUBMIT, Failure(FailureKind.BROKEN, "Connection reset by peer"), exc.ComplianceUncertainError),
+        (SUBMIT, Failure(FailureKind.TOO_LARGE), exc.ComplianceUncertainError),
         (SUBMIT, Failure(FailureKind.TLS), exc.ComplianceTlsError),
         (LOGIN, response(401), exc.ComplianceRefusedError),
     ],

@@ -61,26 +61,6 @@ def test_parent_and_child_get_their_own_answers(client: ComplianceClient, servic
     assert service.grants() == ["password"] * 3  # a refresh token that two use is refused to one of them
 
 
-def test_the_parent_continues_after_the_child(client: ComplianceClient, service: Service) -> None:
-    client.list_frameworks()
-    assert Child(client.list_frameworks).result() == []
-    assert client.list_frameworks() == []
-    assert service.grants() == ["password", "password"]
-
-
-def test_all_clients_of_a_child_share_one_login(
-    client: ComplianceClient, service: Service, settings: Settings
-) -> None:
-    client.list_frameworks()
-
-    def both() -> list[Any]:
-        with ComplianceClient(settings) as another:
-            return [client.list_frameworks(), another.list_frameworks()]
-
-    assert Child(both).result() == [[], []]
-    assert service.grants() == ["password", "password"]
-
-
 @pytest.mark.parametrize("kind", ["this client", "another client", "a token cache of its own"])
 def test_a_child_does_not_wait_for_a_renewal_of_its_parent(
     service: Service, settings: Settings, kind: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -12,7 +11,6 @@ import pytest
 import requests
 
 from airflow_provider import exceptions as exc
-from airflow_provider.client.settings import Settings
 from tests.support.service import Raw, Service
 from tests.support.values import CONTENT, UUID
 
@@ -49,14 +47,3 @@ def test_a_text_that_breaks_off_is_an_error_of_its_own_while_another_is_handled(
         with pytest.raises(exc.ComplianceConnectionError):
             run("download_content", UUID, io.BytesIO())
     assert len(service.received) == 3
-
-
-def test_a_service_that_is_not_there_is_told_apart_from_what_is_handled(
-    connect: Any, service: Service, settings: Settings
-) -> None:
-    run = connect(replace(settings, base_url=CLOSED_PORT, max_retries=1))
-    try:
-        raise exc.ComplianceNotFoundError("earlier")
-    except exc.ComplianceNotFoundError:
-        with pytest.raises(exc.ComplianceConnectionError, match="Connection refused"):
-            run("list_frameworks")

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider import exceptions as exc
 from airflow_provider.ingest.sources import SourceFile
-from tests.support.service import Action, Raw, Received, Reply, Service
+from tests.support.service import Action, Received, Reply, Service
 from tests.support.values import CONTENT
 
 ROUTE = f"POST {CONTENT}/file"
@@ -52,18 +51,3 @@ def test_it_is_of_the_accepted_request(
     got = file_in(requests[-1])
     assert got == path.read_bytes()
     assert (file.size, file.sha256) == (size, hashlib.sha256(got).hexdigest())
-
-
-def test_after_a_lost_connection_the_next_submit_has_its_own(
-    service: Service, run: Any, tmp_path: Path
-) -> None:
-    path = tmp_path / "a.pdf"
-    path.write_bytes(b"%PDF-" + os.urandom(3_000_000))
-    service.on(ROUTE, Raw(reset=True), ACCEPTED)
-    with pytest.raises(exc.ComplianceUncertainError):
-        run("submit_file", SourceFile(str(path)))
-    path.write_bytes(b"%PDF-" + os.urandom(3_000_000))
-    file = SourceFile(str(path))
-    run("submit_file", file)
-    got = file_in(service.requests_to(ROUTE)[-1])
-    assert (file.size, file.sha256) == (len(got), hashlib.sha256(got).hexdigest())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import itertools
-import json
 import tracemalloc
 from typing import Any
 
@@ -48,26 +47,6 @@ def test_an_answer_without_end_is_refused_and_costs_little_memory(
     assert caught.value.transient
     assert len(service.requests_to(STATUS)) == 1
     assert peak < 60 * MB
-
-
-def test_a_login_may_be_answered_with_one_megabyte(run: Any, service: Service) -> None:
-    service.on("POST /token", packed(b" " * 2 * MB))
-    with pytest.raises(exc.ComplianceProtocolError, match=r"too large.* 1 MB"):
-        run("list_frameworks")
-    assert len(service.grants()) == 1
-
-
-def test_a_submit_with_too_large_an_answer_is_uncertain(run: Any, service: Service) -> None:
-    service.on(SUBMIT, packed(b" " * 10 * MB))
-    with pytest.raises(exc.ComplianceUncertainError, match="too large"):
-        run("submit_url", "https://example.com")
-
-
-def test_a_flood_of_records_for_one_question_is_refused(run: Any, service: Service) -> None:
-    record = json.dumps({"uuid": "someone-else", "status": "RUNNING"}).encode()
-    service.on(BATCH, packed(b"[" + b",".join([record] * 200_000) + b"]"))
-    with pytest.raises(exc.ComplianceProtocolError, match="too large"):
-        run("get_statuses", [UUID])
 
 
 def test_one_job_with_a_long_error_does_not_hide_the_others(run: Any, service: Service) -> None:
@@ -144,12 +123,6 @@ def test_dripped_error_page_counts_by_its_status(timed: Any, service: Service) -
     service.on(SUBMIT, Drip(b"HTTP/1.1 409 Conflict\r\nContent-Length: 100\r\n\r\n", every=ALMOST))
     with pytest.raises(exc.ComplianceRefusedError):
         timed("submit_url", "https://example.com")
-
-
-def test_dripped_login_times_out(timed: Any, service: Service) -> None:
-    service.on("POST /token", SLOW_BODY)
-    with pytest.raises(exc.ComplianceConnectionError, match="timed out"):
-        timed("list_frameworks")
 
 
 def test_stream_has_a_limit_for_each_piece(timed: Any, service: Service) -> None:

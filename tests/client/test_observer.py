@@ -44,13 +44,6 @@ def call(connect: Callable[[Settings], Any], settings: Settings, seen: Seen) -> 
 LOGIN = ("login", "200", False, None)
 
 
-def test_a_call_is_a_login_and_a_request(call: Any, service: Service, seen: Seen) -> None:
-    service.on(STATUS, RUNNING, RUNNING)
-    call("get_status", UUID)
-    call("get_status", UUID)
-    assert seen == [LOGIN, ("get_status", "200", False, None), ("get_status", "200", False, None)]
-
-
 def test_retries_have_the_status_that_caused_them(call: Any, service: Service, seen: Seen) -> None:
     throttled = Reply(429, headers={"Retry-After": "0"})
     service.on(STATUS, Reply(500), throttled, Raw(b""), Reply(503, headers={"Retry-After": "0"}), RUNNING)

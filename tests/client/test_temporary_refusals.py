@@ -61,30 +61,6 @@ def test_a_page_in_place_of_the_token_endpoint_is_asked_for_once_by_a_crowd(
     assert len(service.grants()) == 1
 
 
-def proxied(service: Service, **changes: Any) -> Any:
-    return settings_for(
-        "http://service.example", token_url="http://id.example/token", allow_http=True, **changes
-    )
-
-
-def test_a_proxy_that_wants_a_login_is_named_and_no_password_is_blamed(
-    connect: Any, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    where = service.url.removeprefix("http://")
-    monkeypatch.setenv("http_proxy", f"http://robot:h1dden@{where}")
-    service.on("POST /token", Reply(407, headers={"Proxy-Authenticate": "Basic"}))
-    run = connect(proxied(service, max_retries=0))
-    for calls in (1, 2):
-        with pytest.raises(exc.ComplianceConnectionError, match=f"proxy {where} .*407") as caught:
-            run("list_frameworks")
-        assert (
-            len(service.requests_to("POST /token")) + len(service.requests_to("POST http://id.example/token"))
-            == calls
-        )
-    assert "password" not in str(caught.value)
-    assert "h1dden" not in str(caught.value)
-
-
 def refuse_tokens(*numbers: int) -> Any:
     left = list(numbers)
 
@@ -136,11 +112,3 @@ def test_credentials_that_worked_fail_transiently_when_good_tokens_stay_refused(
     assert caught.value.transient
     assert len(service.requests_to(FRAMEWORKS)) == 1 + 1 + 3
     assert service.grants() == ["password", "refresh_token"]
-
-
-def test_credentials_that_never_worked_are_refused_for_good(run: Any, service: Service) -> None:
-    service.on(FRAMEWORKS, Reply(401))
-    with pytest.raises(exc.ComplianceAuthError) as caught:
-        run("list_frameworks")
-    assert not caught.value.transient
-    assert len(service.requests_to(FRAMEWORKS)) == 2

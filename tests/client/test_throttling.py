@@ -33,15 +33,6 @@ def test_a_pause_longer_than_a_call_s_patience_costs_one_request(
     assert get_shared_state(settings).service_pause.count == 1
 
 
-def test_every_throttling_is_counted(connect: Any, service: Service) -> None:
-    settings = settings_for(service.url, max_retries=2)
-    service.on(STATUS, Reply(429, headers={"Retry-After": "0"}))
-    with pytest.raises(exc.ComplianceThrottledError):
-        connect(settings)("get_status", UUID)
-    assert len(service.requests_to(STATUS)) == 3
-    assert get_shared_state(settings).service_pause.count == 3
-
-
 def test_throttled_login_pauses_logins_only(connect: Any, service: Service) -> None:
     settings = settings_for(service.url)
     service.on("POST /token", Reply(429, headers={"Retry-After": "900"}))

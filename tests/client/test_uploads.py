@@ -187,8 +187,3 @@ def test_an_answer_before_the_end_of_an_upload_counts(connect: Any, service: Ser
         run = connect(settings_for(url, token_url=f"{service.url}/token"))
         with pytest.raises(exc.ComplianceRefusedError, match="413"):
             run("submit_file", io.BytesIO(LARGE))
-
-
-def test_uploads_still_work(run: Any, service: Service) -> None:
-    service.on(f"POST {CONTENT}/file", Reply(202, json={"uuid": UUID}))
-    assert run("submit_file", io.BytesIO(PDF)).uuid == UUID
