@@ -140,7 +140,7 @@ class _Redaction:
         return "/".join(segments)
 
     def _redact_query(self, query: str) -> str:
-        named = [(_normalize(each.partition("=")[0]), each) for each in query.split("&")]
+        named = [(_normalize(part.partition("=")[0]), part) for part in query.split("&")]
         signed = _signed_names({name for name, _ in named})
         kept = [self._redact_parameter(each) for name, each in named if name not in signed]
         if len(kept) < len(named):

@@ -144,7 +144,7 @@ class Answers:
         self._reply = reply
 
     def ask(self, count: int) -> list[int]:
-        """Ask for so many; return the sizes of the requests: 0 is one that asks for a job alone."""
+        """Ask for this many; return the sizes of the requests: 0 is one that asks for a job alone."""
         uuids = [f"u{number}" for number in range(count)]
         found, asked = answer(get_statuses(uuids, self.limit), self._timed)
         assert list(found) == uuids

@@ -1,4 +1,4 @@
-"""Texts: whole or an error, whatever the charset, on both clients over real sockets."""
+"""Texts: whole or an error, in any charset, on both clients over real sockets."""
 
 from __future__ import annotations
 

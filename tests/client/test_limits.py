@@ -1,4 +1,4 @@
-"""Answers have a limit of size and of time, whatever the service does; on both clients over real sockets."""
+"""Answers have a limit of size and of time; on both clients over real sockets."""
 
 from __future__ import annotations
 

@@ -140,9 +140,9 @@ def test_parameters_that_choose_a_version_stay() -> None:
 
 
 def test_digest_of_a_login_is_of_its_user_not_of_its_password() -> None:
-    first, other, nobody = (redact(f"https://{login}@h/") for login in ("ada:1", "bob:1", ":1"))
+    first, other, without_user = (redact(f"https://{login}@h/") for login in ("ada:1", "bob:1", ":1"))
     assert first == redact("https://ada:2@h/")
-    assert len({first, other, nobody}) == 3
+    assert len({first, other, without_user}) == 3
 
 
 def test_different_addresses_of_one_run_are_never_mistaken_for_each_other() -> None:

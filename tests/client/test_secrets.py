@@ -1,4 +1,4 @@
-"""No secret in a log, an error, a traceback or a repr, whatever goes wrong."""
+"""No failure shows a secret in a log, an error, a traceback or a repr."""
 
 from __future__ import annotations
 

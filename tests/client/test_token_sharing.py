@@ -350,7 +350,7 @@ def test_a_shared_refresh_token_is_not_used_without_the_store(
     assert process.renew(answer("b", expires_in=300))[1] == ["password"]
 
 
-def test_a_store_that_hangs_does_not_stop_anybody_and_the_lock_is_released(first: Process) -> None:
+def test_hanging_store_stops_no_process_and_releases_the_lock(first: Process) -> None:
     first.renew(answer("a", expires_in=300))
     first.clock.now += 271
     flow = first.flow()
