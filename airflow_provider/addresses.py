@@ -142,13 +142,11 @@ class _Redaction:
     def _redact_query(self, query: str) -> str:
         named = [(_normalize(part.partition("=")[0]), part) for part in query.split("&")]
         signed = _signed_names({name for name, _ in named})
-        kept = [self._redact_parameter(each) for name, each in named if name not in signed]
+        kept = [self._redact_parameter(part) for name, part in named if name not in signed]
         if len(kept) < len(named):
             kept.append(f"signature=redacted{self._suffix}")
-            values = [
-                each.partition("=")[2] for name, each in named if name in signed and is_secret(name, each)
-            ]
-            self.secrets += values
+            secret = [part for name, part in named if name in signed and is_secret(name, "")]
+            self.secrets += [part.partition("=")[2] for part in secret]
         return "&".join(kept)
 
     def _redact_parameter(self, parameter: str) -> str:
