@@ -15,7 +15,6 @@ from aiohttp import web
 
 Line = dict[str, Any]
 ERROR = "error"  # what stands for the operation in refusals
-LISTS = ("get_statuses", "list_frameworks", "list_criteria")
 ASSESSING = ("submit_assessment", "get_assessment", "get_assessment_results")
 
 
