@@ -223,7 +223,7 @@ def test_a_verdict_that_another_account_has_published_is_not_carried(history: Hi
 
 def test_the_report_names_the_newest_night_that_documents_are_compared_with(history: History) -> None:
     history.run((1, "t", -1), {"in/a": "A", "in/b": "B"})
-    history.run((2, "t", -1), {"in/a": "A"})
+    assert history.run((2, "t", -1), {"in/b": "B"}).result["carried"] == 1  # its row is not the first
     last = history.run((3, "t", -1), {"in/a": "A", "in/b": "B", "in/c": "A"})
     assert (last.result["carried"], last.result["assessed"]) == (3, 0)  # one of an equal text
     assert "2026-11-02 00:00 UTC" in Path(last.result["report"].removeprefix("file://")).read_text()
