@@ -217,3 +217,13 @@ def error_message(response: HttpResponse) -> str:
         if isinstance(text := record.get(key), str) and text.strip():
             return f", {sanitize(text, BODY_EXCERPT_CHARS)!r}"
     return ""
+
+
+def oauth_error(response: HttpResponse) -> tuple[str, str]:
+    """Read `error` and `error_description` of RFC 6749, truncated and on one line."""
+    record = read_object(response, strict=False)
+
+    def field_text(name: str, length: int) -> str:
+        return one_line(text[:length]) if isinstance(text := record.get(name), str) else ""
+
+    return field_text("error", 100), field_text("error_description", 200)

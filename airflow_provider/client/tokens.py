@@ -18,8 +18,8 @@ from pydantic import SecretStr
 
 from airflow_provider.client.http.wire import Call, HttpResponse, LocalIO, Pause, Step
 from airflow_provider.client.models import WireModel
-from airflow_provider.client.responses import proxy_hint, read_object
-from airflow_provider.client.settings import CLIENT_CREDENTIALS, PASSWORD, Settings
+from airflow_provider.client.responses import oauth_error, proxy_hint
+from airflow_provider.client.settings import CLIENT_CREDENTIALS, Settings
 from airflow_provider.exceptions import (
     ComplianceAuthError,
     ComplianceConfigError,
@@ -28,7 +28,6 @@ from airflow_provider.exceptions import (
     ComplianceProtocolError,
     ComplianceServerError,
 )
-from airflow_provider.text import one_line
 
 log = logging.getLogger(__name__)
 
@@ -176,9 +175,12 @@ class TokenCache:
 
     def log_in(self) -> Generator[Any, Any, AccessToken]:
         """Log in, and remember a refusal: the password is not sent again for a while."""
-        requested_at = self._clock()
+        requested_at, settings = self._clock(), self._settings
+        user: dict[str, str | SecretStr] = {"username": settings.username, "password": settings.password}
+        if settings.grant_type == CLIENT_CREDENTIALS:
+            user = {}
         try:
-            return self._store((yield self._login_call()), requested_at)
+            return self._store((yield self._grant(settings.grant_type, **user)), requested_at)
         except (ComplianceAuthError, ComplianceConfigError) as error:
             seconds = CROWD_SECONDS
             if isinstance(error, ComplianceAuthError):
@@ -254,12 +256,6 @@ class TokenCache:
         self._refusal, self.version = None, uuid.uuid4().hex
         return access
 
-    def _login_call(self) -> Call[TokenResponse]:
-        settings = self._settings
-        if settings.grant_type == CLIENT_CREDENTIALS:
-            return self._grant(CLIENT_CREDENTIALS)
-        return self._grant(PASSWORD, username=settings.username, password=settings.password)
-
     def _grant(self, grant_type: str, **form: str | SecretStr) -> Call[TokenResponse]:
         settings = self._settings
         basic_auth = None
@@ -301,7 +297,7 @@ class TokenCache:
     def _explain(self, response: HttpResponse) -> ComplianceError:
         """Explain what the identity provider refused; only the fields of RFC 6749 are shown."""
         where, status = self._settings.name, response.status
-        code, description = _oauth_error(response)
+        code, description = oauth_error(response)
         if code in OUTAGES:
             return ComplianceServerError(f"{response.url} can't issue a token now ({code}).", status=status)
         is_certain = code in OAUTH_ERRORS or (status in (400, 401) and bool(code and description))
@@ -334,16 +330,6 @@ class TokenCache:
         )
         error.transient = True
         return error
-
-
-def _oauth_error(response: HttpResponse) -> tuple[str, str]:
-    """Read `error` and `error_description` of RFC 6749, truncated and on one line."""
-    record = read_object(response, strict=False)
-
-    def field_text(name: str, length: int) -> str:
-        return one_line(text[:length]) if isinstance(text := record.get(name), str) else ""
-
-    return field_text("error", 100), field_text("error_description", 200)
 
 
 def renew_with_store(
