@@ -28,8 +28,9 @@ def find_roots(dag_ids: Collection[str]) -> dict[str, str]:
     from airflow.configuration import conf
 
     found = {str(root) for root in _xcoms(ROOT_KEY, dag_id=sorted(dag_ids))}
+    configured = conf.get(CONFIG_SECTION, "roots", fallback="") if dag_ids else ""
     try:
-        found.update(map(str, json.loads(conf.get(CONFIG_SECTION, "roots", fallback="") or "[]")))
+        found.update(map(str, json.loads(configured or "[]")))
     except (TypeError, ValueError):
         log.warning("[compliance] roots is not a JSON list.")
     return {digest(root): root for root in sorted(found)}

@@ -79,11 +79,11 @@ def find_root(findings: str, night: str) -> str:
         day = date.fromisoformat(night[:10]).isoformat()
     except ValueError:
         return ""
-    folder = findings.rpartition("/")[0]
-    while folder and not folder.endswith("/"):
+    folder = findings
+    # A destination that is a template may have an empty name in it: `nights//dt=2026-03-01/`.
+    while (folder := folder.rpartition("/")[0].rstrip("/")) and not folder.endswith(":"):
         if (Location(folder) / NIGHTS / day).list_names():
             return folder
-        folder = folder.rpartition("/")[0]
     return ""
 
 

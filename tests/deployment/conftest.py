@@ -19,8 +19,8 @@ from tests.stores.stores import S3Store
 DAGS = Path(__file__).parent / "dags"
 
 
-class Service(Emulator):
-    """The stand-in, which keeps the tokens that it gave out, to look for them where they must not be."""
+class RecordingEmulator(Emulator):
+    """An emulator that records the tokens that it issues, to look for them where they must not be."""
 
     def __init__(self, jobs: str = "manual") -> None:
         super().__init__(jobs=jobs, password="pass-7Hq2vXw9", client_secret="secret-3Zk8rTy5")
@@ -46,8 +46,8 @@ class Service(Emulator):
 
 
 @pytest.fixture(scope="package")
-def stand_in() -> Iterator[Service]:
-    with Service() as running:
+def stand_in() -> Iterator[RecordingEmulator]:
+    with RecordingEmulator() as running:
         yield running
 
 
@@ -61,7 +61,7 @@ def moto() -> Iterator[S3Store]:
 
 @pytest.fixture(scope="package")
 def deployment(
-    stand_in: Service, moto: S3Store, tmp_path_factory: pytest.TempPathFactory
+    stand_in: RecordingEmulator, moto: S3Store, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployment]:
     """A deployment on PostgreSQL: with SQLite, marking a task may lock the API server out of its database."""
     if reason := missing():
@@ -80,7 +80,7 @@ def deployment(
 
 
 @pytest.fixture
-def service(stand_in: Service, deployment: Deployment) -> Service:
+def service(stand_in: RecordingEmulator, deployment: Deployment) -> RecordingEmulator:
     """The stand-in as if it were new; what an earlier test has left waiting there ends by itself."""
     stand_in.reset()
     return stand_in
@@ -94,7 +94,7 @@ def bucket(moto: S3Store, deployment: Deployment) -> S3Store:
     return moto
 
 
-def _settings(stand_in: Service) -> dict[str, str]:
+def _settings(stand_in: RecordingEmulator) -> dict[str, str]:
     connection = stand_in.connection()
     connection["extra"]["timeout"] = TIMEOUT_SECONDS  # a stalled text does not time out
     return {

@@ -26,7 +26,7 @@ for session in sessions:
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether a process runs."""
+    """Return whether a process runs."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:

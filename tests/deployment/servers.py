@@ -44,11 +44,11 @@ def free_port() -> int:
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
-    raise AssertionError("There is no free port.")
+    raise AssertionError("No port is free.")
 
 
 def is_open(port: int | None) -> bool:
-    """Say whether anybody listens on a port of this machine."""
+    """Return whether anything listens on a port of this machine."""
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
         return True
     return False
@@ -90,7 +90,7 @@ def dump(database_url: str, target: Path) -> None:
 
 def _postgresql() -> Path | None:
     """Find the programs of the database; Debian keeps them off the path."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda each: each.parts[-3])
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: path.parts[-3])
     on_path = shutil.which("postgres")
     return found[-1].parent if found else Path(on_path).parent if on_path else None
 

@@ -139,7 +139,7 @@ class Deployment:
     def runs(self, dag_id: str) -> list[Run]:
         """Return the runs of a DAG, oldest first."""
         found = self.call("GET", f"dags/{dag_id}/dagRuns", order_by="run_after")["dag_runs"]
-        return [Run(self, dag_id, each["dag_run_id"]) for each in found]
+        return [Run(self, dag_id, run["dag_run_id"]) for run in found]
 
     # -- waiting
 
@@ -223,18 +223,18 @@ class Run:
         """Wait until a number of instances of a task are in a state, in this try or a later one."""
         seen: list[Any] = []
 
-        def is_there(each: dict[str, Any]) -> bool:
-            return each["state"] == state and each["try_number"] >= tries and self.is_parked(each)
+        def is_there(task: dict[str, Any]) -> bool:
+            return task["state"] == state and task["try_number"] >= tries and self.is_parked(task)
 
         def are_there() -> bool:
             seen[:] = self.tasks(task_id)
-            there = [each for each in seen if is_there(each)]
-            ended = [each for each in seen if each["state"] in {"success", "failed"} - {state}]
+            there = [task for task in seen if is_there(task)]
+            ended = [task for task in seen if task["state"] in {"success", "failed"} - {state}]
             assert not ended, f"{len(ended)} instances ended as {ended[0]['state']}.{self.deployment.tails()}"
             return len(there) >= count
 
         def states() -> list[Any]:
-            return [(each["map_index"], each["state"], each["try_number"]) for each in seen]
+            return [(task["map_index"], task["state"], task["try_number"]) for task in seen]
 
         try:
             self.deployment.wait_for(are_there, f"{count} x {task_id} {state}", timeout, states)
@@ -244,7 +244,7 @@ class Run:
         return first
 
     def is_parked(self, task: dict[str, Any]) -> bool:
-        """Say whether the scheduler knows that the worker of a task that waits has ended.
+        """Return whether the scheduler knows that the worker of a task that waits has ended.
 
         If such a task resumes before that, LocalExecutor takes the end of the worker for a fault.
         """
@@ -260,7 +260,7 @@ class Run:
     def _states(self) -> list[Any]:
         """Return the states of the first tasks, which change as long as there is progress."""
         tasks = self.deployment.call("GET", f"{self.path}/taskInstances", limit=100)["task_instances"]
-        return [(each["task_id"], each["map_index"], each["state"], each["try_number"]) for each in tasks]
+        return [(task["task_id"], task["map_index"], task["state"], task["try_number"]) for task in tasks]
 
     def mark(self, state: str, task_id: str = "submit") -> None:
         """Mark a task, as a user does in the UI."""

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.deployment.conftest import Service
+from tests.deployment.conftest import RecordingEmulator
 from tests.deployment.system import Deployment
 
 pytestmark = pytest.mark.deployment
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.deployment
 CONN_ID = "compliance_edited"
 
 
-def save_connection(deployment: Deployment, service: Service, method: str, path: str) -> None:
+def save_connection(deployment: Deployment, service: RecordingEmulator, method: str, path: str) -> None:
     """Save a connection as its form in the UI does."""
     connection = service.connection()
     fields = {name: value for name, value in connection.items() if name != "extra"}
@@ -22,10 +22,12 @@ def save_connection(deployment: Deployment, service: Service, method: str, path:
     deployment.call(method, path, body)
 
 
-def test_each_task_waits_at_the_service_that_has_its_job(deployment: Deployment, service: Service) -> None:
+def test_each_task_waits_at_the_service_that_has_its_job(
+    deployment: Deployment, service: RecordingEmulator
+) -> None:
     save_connection(deployment, service, "POST", "connections")
     url = f"{service.url}/?page="
-    with Service() as other:
+    with RecordingEmulator() as other:
         before = deployment.trigger("submit_to_edited", url=f"{url}before")
         before.wait_for("deferred")
         (left,) = service.jobs()

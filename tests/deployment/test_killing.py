@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.deployment.conftest import Service
+from tests.deployment.conftest import RecordingEmulator
 from tests.deployment.system import Deployment, Run
 from tests.stores.stores import S3Store
 
@@ -33,7 +33,7 @@ DAGS = {
 class Case:
     """A run with one task, which waits for its job."""
 
-    def __init__(self, service: Service, run: Run, url: str) -> None:
+    def __init__(self, service: RecordingEmulator, run: Run, url: str) -> None:
         self.service = service
         self.deployment = run.deployment
         self.run = run
@@ -73,7 +73,7 @@ class Case:
 
 
 @pytest.fixture(scope="module")
-def cases(deployment: Deployment, stand_in: Service, moto: S3Store) -> Iterator[dict[str, Case]]:
+def cases(deployment: Deployment, stand_in: RecordingEmulator, moto: S3Store) -> Iterator[dict[str, Case]]:
     """One run for each way to end a task; all of them start now, and wait for their tests."""
     stand_in.reset()
     moto.empty()

@@ -14,7 +14,7 @@ import pytest
 from airflow_provider.cli import commands
 from airflow_provider.emulator.samples import make_docx
 from tests.assess.conftest import read
-from tests.deployment.conftest import Service
+from tests.deployment.conftest import RecordingEmulator
 from tests.deployment.system import Deployment, Run
 
 pytestmark = pytest.mark.deployment
@@ -79,7 +79,7 @@ def answer(run: Run, option: str, **fields: Any) -> None:
 
 
 def test_open_form_holds_no_other_night_and_a_backfill_reports_each_change_once(
-    deployment: Deployment, service: Service, tmp_path: Path
+    deployment: Deployment, service: RecordingEmulator, tmp_path: Path
 ) -> None:
     service.configure(jobs="instant")
     nights = Nights(deployment, tmp_path)
@@ -119,7 +119,9 @@ def test_open_form_holds_no_other_night_and_a_backfill_reports_each_change_once(
     assert commands.main(["verify", nights.root]) == 0
 
 
-def test_form_that_no_one_answers_expires(deployment: Deployment, service: Service, tmp_path: Path) -> None:
+def test_form_that_no_one_answers_expires(
+    deployment: Deployment, service: RecordingEmulator, tmp_path: Path
+) -> None:
     service.configure(jobs="instant")
     nights = Nights(deployment, tmp_path, "impatient_night")
     nights.write("Nothing of interest.")

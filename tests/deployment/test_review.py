@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.deployment.conftest import Service
+from tests.deployment.conftest import RecordingEmulator
 from tests.deployment.system import Deployment, Run
 from tests.support.browser import Page, find_chromium, open_page
 
@@ -35,7 +35,7 @@ def _with_a_browser() -> None:
     find_chromium()
 
 
-def assessed(service: Service) -> tuple[str, list[dict[str, Any]]]:
+def assessed(service: RecordingEmulator) -> tuple[str, list[dict[str, Any]]]:
     made = service.add_assessment({"text": TEXT, "frameworkId": 2})
     return made["uuid"], made["results"]
 
@@ -69,13 +69,13 @@ def write(page: Page, number: int, text: str) -> None:
     page.wait_for(f"document.querySelector('#element_rationale_{number}').value == {json.dumps(text)}")
 
 
-def sent(service: Service) -> list[tuple[Any, ...]]:
+def sent(service: RecordingEmulator) -> list[tuple[Any, ...]]:
     names = ("expertId", "assessmentResponseId", "categoryFeedback", "rationalFeedback")
-    return [tuple(each.get(name) for name in names) for each in service.feedback()]
+    return [tuple(feedback.get(name) for name in names) for feedback in service.feedback()]
 
 
 def test_answers_that_are_clicked_arrive_once_despite_clears(
-    deployment: Deployment, service: Service, tmp_path: Path
+    deployment: Deployment, service: RecordingEmulator, tmp_path: Path
 ) -> None:
     uuid, results = assessed(service)
     first, third = results[0]["assessmentResponseId"], results[2]["assessmentResponseId"]
@@ -86,7 +86,7 @@ def test_answers_that_are_clicked_arrive_once_despite_clears(
     with form_of(run, tmp_path / "chromium") as page:
         write(page, first, "Clause 2 says so, and it binds staff as well.")
         choose(page, third, "Missing")
-        write(page, third, "Transit alone is no measure.\nClause 5 is about invoices.")
+        write(page, third, "Transit alone is not enough.\nClause 5 is about invoices.")
         page.screenshot(tmp_path / "form.png", 1400, 2600)
         page.click(SEND)
         assert run.wait_for_end()["state"] == "success"
@@ -94,23 +94,23 @@ def test_answers_that_are_clicked_arrive_once_despite_clears(
     user = "Anonymous"
     expected = [
         (user, first, results[0]["category"], "Clause 2 says so, and it binds staff as well."),
-        (user, third, "MISSING", "Transit alone is no measure.\nClause 5 is about invoices."),
+        (user, third, "MISSING", "Transit alone is not enough.\nClause 5 is about invoices."),
     ]
-    assert sent(service) == expected
+    assert sorted(sent(service)) == expected
     returned = run.returned("review")
-    assert [each["assessment_response_id"] for each in returned] == [first, third]
-    assert {each["outcome"] for each in returned} == {"sent"}
+    assert {row["assessment_response_id"] for row in returned} == {first, third}
+    assert {row["outcome"] for row in returned} == {"sent"}
     attempt = run.tasks("review")[0]["try_number"] + 1
 
     run.clear("review")
     run.wait_for("success", "review", tries=attempt)
     assert run.returned("review") == returned
-    assert sent(service) == expected
+    assert sorted(sent(service)) == expected
     assert "nothing is asked again" in run.log("review", attempt)
 
 
 def test_foreign_text_shows_as_it_is_and_links_to_nowhere(
-    deployment: Deployment, service: Service, tmp_path: Path
+    deployment: Deployment, service: RecordingEmulator, tmp_path: Path
 ) -> None:
     finding = {"id": 7, "name": HOSTILE, "category": HOSTILE, "rationale": HOSTILE, "score": 0.5}
     run = deployment.trigger("review_results", results=[finding])
@@ -118,6 +118,6 @@ def test_foreign_text_shows_as_it_is_and_links_to_nowhere(
         page.screenshot(tmp_path / "hostile.png")
         shown = page.evaluate("document.querySelector('blockquote').innerText")
         reached = "[...document.querySelectorAll('a, img')].map(each => each.href || each.src)"
-        assert not [each for each in page.evaluate(reached) if "evil" in each]
+        assert not [url for url in page.evaluate(reached) if "evil" in url]
         assert page.evaluate("document.querySelectorAll('h1').length") == 0
     assert shown.replace("\u2060", "") == " ".join(HOSTILE.split())

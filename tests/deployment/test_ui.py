@@ -56,7 +56,9 @@ def listening(pids: list[int]) -> set[str]:
     for pid in pids:
         with suppress(psutil.NoSuchProcess):  # a task of the DAG may have ended meanwhile
             connections = psutil.Process(pid).net_connections("tcp")
-            found |= {each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN}
+            found |= {
+                connection.laddr.ip for connection in connections if connection.status == psutil.CONN_LISTEN
+            }
     return found
 
 

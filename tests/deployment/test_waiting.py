@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.deployment.conftest import Service
+from tests.deployment.conftest import RecordingEmulator
 from tests.deployment.system import Deployment
 
 pytestmark = pytest.mark.deployment
@@ -12,7 +12,9 @@ pytestmark = pytest.mark.deployment
 MANY = 8
 
 
-def test_sensors_share_one_login_and_their_requests(deployment: Deployment, service: Service) -> None:
+def test_sensors_share_one_login_and_their_requests(
+    deployment: Deployment, service: RecordingEmulator
+) -> None:
     uuids = [service.add_job(text=str(number)) for number in range(MANY)]
     run = deployment.trigger("sense_many", uuids=uuids)
     run.wait_for("deferred", "together")
@@ -32,5 +34,5 @@ def test_sensors_share_one_login_and_their_requests(deployment: Deployment, serv
     assert polls_per_request > MANY / 2
 
 
-def _polls(service: Service) -> int:
+def _polls(service: RecordingEmulator) -> int:
     return sum(job["polls"] for job in service.jobs())

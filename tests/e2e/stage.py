@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider.emulator.samples import Sample, serve_pages, write_samples
-from tests.deployment.conftest import Service
+from tests.deployment.conftest import RecordingEmulator
 from tests.deployment.system import Deployment
 from tests.stores.s3_servers import Rclone, S3Server
 
@@ -33,7 +33,7 @@ class Stage:
     :param pages: web pages by their addresses
     """
 
-    service: Service
+    service: RecordingEmulator
     server: Rclone
     web: str
     texts_at: str
@@ -137,7 +137,7 @@ def staged(folder: Path) -> Iterator[Stage]:
         with (
             serve_pages(_made(folder / "web")) as web,
             serve_pages(_made(nightly)) as texts_at,
-            Service(jobs="seconds:1") as service,
+            RecordingEmulator(jobs="seconds:1") as service,
         ):
             yield _filled(Stage(service, server, web, texts_at), folder)
     finally:

@@ -1,4 +1,7 @@
-"""Machines, services and stores that go away, and users who end things, all in one deployment."""
+"""Machines, services and stores that go away, all in one deployment.
+
+Users who end tasks: `tests/deployment/test_killing.py`.
+"""
 
 from __future__ import annotations
 
@@ -54,21 +57,6 @@ def test_deferred_tasks_survive_a_killed_triggerer_blips_and_a_rotated_password(
     assert sorted(job["name"] for job in storm.jobs(storm.urls["many"])) == sorted(storm.urls["many"])
     # The triggerer is refused once; and so is a task that waits in a worker meanwhile, in each attempt.
     assert 1 <= storm.refused_logins <= 1 + SLOTS
-
-
-@pytest.mark.parametrize("name", ["marked", "marked_deferred"])
-def test_a_user_who_marks_an_ingest_failed_leaves_no_job_running(storm: Storm, name: str) -> None:
-    storm.deployment.wait_for(lambda: not storm.jobs(storm.urls[name]), "the end of the jobs")
-    assert not audit.manifests(storm.stage, f"storm/{name}/")
-
-
-@pytest.mark.parametrize("name", ["cleared", "cleared_deferred"])
-def test_a_cleared_ingest_comes_to_its_end(storm: Storm, name: str) -> None:
-    text = next(iter(storm.stage.pages.values()))
-    assert audit.problems(storm.stage, f"storm/{name}/", dict.fromkeys(storm.urls[name], text)) == []
-    assert storm.runs[name].tasks("ingest")[0]["try_number"] > 1
-    jobs = Counter(job["name"] for job in storm.jobs(storm.urls[name]))
-    assert set(jobs.values()) == {1}  # what an attempt began and did not end is gone
 
 
 def test_nothing_is_left_half_written(storm: Storm) -> None:

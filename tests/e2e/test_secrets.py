@@ -35,12 +35,12 @@ def texts(deployment: Deployment, stage: Stage, tmp_path: Path) -> dict[str, byt
 
 
 def places_of(needles: Iterable[str], texts: dict[str, bytes]) -> list[str]:
-    wanted = [each.encode() for each in needles]
-    return [place for place, text in texts.items() if any(each in text for each in wanted)]
+    wanted = [needle.encode() for needle in needles]
+    return [place for place, text in texts.items() if any(needle in text for needle in wanted)]
 
 
 def test_no_secret_is_in_a_log_in_the_database_or_in_the_store(texts: dict[str, bytes], stage: Stage) -> None:
-    # The search can find something: an address that is no secret is in logs and tables.
+    # The search can find something: an address that is not a secret is in logs and tables.
     told = places_of([CANARY], texts)
     assert DATABASE in told
     assert any(place.startswith("logs/dag_id=submit_many/") for place in told)

@@ -126,7 +126,9 @@ def test_nights_are_listed_newest_first_in_their_latest_revision(place: Place, g
     assert "Report of 2026-03-03" in get(f"/nights/{place.id}/2").text
 
 
-def test_only_those_who_may_read_the_dag_see_its_nights(place: Place, get: Get) -> None:
+def test_only_those_who_may_read_the_dag_see_its_nights(
+    place: Place, get: Get, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place.close("2026-03-01T00:00:00+00:00")
     place.close("2026-03-02T00:00:00+00:00", dag_id="secret")
     place.xcoms[REPORT_KEY, "secret"] = f"{place.root}{REPORT_NAME}"
@@ -135,10 +137,13 @@ def test_only_those_who_may_read_the_dag_see_its_nights(place: Place, get: Get) 
     assert get("/reports/secret/run/close/-1").status_code == 403
 
     place.readable = set()
+    monkeypatch.setenv("AIRFLOW__COMPLIANCE__ROOTS", '["s3://missing_connection@bucket/"]')
 
     for path in (f"/nights/{place.id}/1", f"/documents/{place.id}", f"/document/{place.id}?source=a"):
         assert get(path).status_code == 404
     assert "No DAG that you may read" in get("/").text
+    place.readable = {"nightly"}
+    assert "missing_connection" in get("/").text
 
 
 def test_documents_of_other_dags_below_the_same_root_are_not_shown(place: Place, get: Get) -> None:

@@ -24,7 +24,7 @@ def test_all_comes_from_there(elsewhere: Elsewhere) -> None:
     assert Path(provider).parent.parent.name == "site-packages"
     assert Path(provider).is_relative_to(elsewhere.bin.parent)
     assert Path(demo).is_relative_to(elsewhere.folder)
-    assert not [each for each in path if Path(each).is_relative_to(ROOT)]
+    assert not [entry for entry in path if Path(entry).is_relative_to(ROOT)]
 
 
 def test_the_emulator_is_a_command(elsewhere: Elsewhere) -> None:

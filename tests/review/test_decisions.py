@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.review.decisions import read_decisions, write_decisions
+from airflow_provider.review.decisions import find_root, read_decisions, write_decisions
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.nights import EarlierNights, Night, TaskKey
 
@@ -77,6 +77,13 @@ def test_decisions_are_written_beside_the_findings_and_read_by_the_next_night(tm
     }
     write(*rows[:1])  # a later attempt replaces what it has written
     assert set(read(tmp_path / "one")) == {("c1", "D-1")}
+
+
+@pytest.mark.parametrize("below", ["dt=2026-03-01/findings.jsonl", "/dt=2026-03-01//a/findings.jsonl"])
+def test_root_is_found_above_findings_also_with_empty_names_in_between(tmp_path: Path, below: str) -> None:
+    assessed(tmp_path)
+    assert find_root(f"file://{tmp_path}/{below}", NIGHT) == f"file://{tmp_path}"
+    assert find_root("file:///nowhere/findings.jsonl", NIGHT) == ""
 
 
 def test_below_a_prefix_each_task_has_a_file_and_an_object_is_replaced(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ class Page:
         self.wait_for(f"({_CLICK})(document.querySelector({json.dumps(selector)}))")
 
     def wait_for_tab(self, url: str) -> None:
-        """Wait until the browser shows an address, in whatever tab."""
+        """Wait until the browser shows an address, in any tab."""
         self._runner.run(_find_page(self._profile, url))
 
     def type(self, text: str) -> None:

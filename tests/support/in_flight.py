@@ -34,6 +34,6 @@ class JobsInFlight:
 
     def count(self) -> int:
         """Return how many there are now."""
-        statuses = [self._state.status(each) for each in self._state.jobs.values()]
-        statuses += [assessment_status(self._state, each) for each in self._state.assessments.values()]
-        return sum(each in IN_FLIGHT for each in statuses)
+        statuses = [self._state.status(job) for job in self._state.jobs.values()]
+        statuses += [assessment_status(self._state, one) for one in self._state.assessments.values()]
+        return sum(status in IN_FLIGHT for status in statuses)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from airflow.providers.common.compat.sdk import DAG, Asset, ObjectStoragePath, task
+from airflow.providers.common.compat.sdk import DAG, Asset, task
 
 from airflow_provider.operators.content import ComplianceSubmitUrlOperator
 from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
@@ -33,16 +33,6 @@ with DAG("store_pages", schedule=None):
         retries=0,
         destination=DESTINATION,
     )
-
-with DAG("read_pages", schedule=[TEXTS]):
-
-    @task
-    def read(**context: Any) -> list[str]:
-        """Read what the event says was written."""
-        events = context["triggering_asset_events"][TEXTS]
-        return [ObjectStoragePath(uri).read_text() for event in events for uri in event.extra["uris"]]
-
-    read()
 
 with DAG("store_again", schedule=None):
     ComplianceContentToObjectStorageOperator(

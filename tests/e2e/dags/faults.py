@@ -37,11 +37,5 @@ with DAG("submit_many"):
         task_id="submit", wait_for_completion=True, deferrable=True, **HABITS
     ).expand(url=listed("urls"))
 
-with DAG("ingest_one"):
-    ComplianceIngestOperator(sources="{{ dag_run.conf['sources'] }}", deferrable=True, **INGEST)
-
-with DAG("ingest_in_worker"):
-    ComplianceIngestOperator(sources="{{ dag_run.conf['sources'] }}", **INGEST)
-
 with DAG("ingest_shards"):
     ComplianceIngestOperator.partial(deferrable=True, **INGEST).expand(sources=listed("shards"))
