@@ -133,8 +133,9 @@ def test_a_response_to_a_submit_that_is_not_json_is_an_error_without_a_location(
 @pytest.mark.parametrize(
     ("record", "expected"),
     [
-        ({"uuid": "u", "id": "i", "assessmentId": "a"}, "u"),
-        ({"id": 7, "assessmentId": "a"}, "7"),
+        ({"uuid": "u", "id": "i", "assessmentId": "a"}, "a"),
+        ({"uuid": "u", "id": 7}, "u"),
+        ({"id": 7}, "7"),
         ({"uuid": "", "id": None, "assessmentId": "a"}, "a"),
         ({"uuid": ["u"]}, ""),
     ],
