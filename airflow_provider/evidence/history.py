@@ -61,9 +61,9 @@ def find_earlier(
 ) -> tuple[ChainRecord | None, list[ChainRecord]]:
     """Return the revision of the same night that is in force, and the latest nights before it, newest first.
 
-    Those are nights of the same series, whichever tasks have closed them. If there are none, because the
-    destination was moved or differs by run in another way, those that the same task has closed. No more of
-    the chain is read than that takes.
+    Those are nights of the same series, whichever tasks have closed them; or those that the same task has
+    closed, if there is a later one, because the destination was moved, or differs by run in another way, such
+    as by the name of a weekday. No more of the chain is read than that takes.
     """
     revision: ChainRecord | None = None
     series = key.series
@@ -86,8 +86,11 @@ def find_earlier(
             for name in (str(record.get("series")), task_of(record)):
                 found.setdefault(name, {})[place] = in_force.setdefault(place, kept)
         names = series, key.task, task_of(revision.record) if revision else ""
-        same = next((found[name] for name in names if name in found), {})
-        nights = heapq.nlargest(TREND_NIGHTS, same.values(), key=lambda night: _night(night.record))
+        several = [found[name].values() for name in names if name in found]
+        latest_of = [
+            heapq.nlargest(TREND_NIGHTS, same, key=lambda night: _night(night.record)) for same in several
+        ]
+        nights = max(latest_of, key=lambda some: _night(some[0].record), default=[])
     return revision, nights
 
 

@@ -270,7 +270,7 @@ class Verifier:
     ) -> None:
         self._store, self._also, self._since, self._head, self._known = store, also, since, head, known
         self.is_head_given = bool(head or known)
-        self._places = Places(store)
+        self._places, self._noted = Places(store), list[int]()
         self._seen: dict[bytes, str] = {}  # objects that were read, and what is wrong with them
         self.head = ""  # SHA-256 of the last record
 
@@ -283,6 +283,8 @@ class Verifier:
             return
         check_chain(checks, self._head, self._known)
         self.head = checks[-1].sha256
+        starts = tuple(start for start in (self._head, *self._known) if start)
+        self._noted = [check.number for check in checks if starts and check.sha256.startswith(starts)]
         roots = [check.record["root"] for check in checks if isinstance(check.record.get("root"), str)]
         self._places = Places(self._store, roots, self._also)
         by_number = {check.number: check for check in checks}
@@ -331,10 +333,10 @@ class Verifier:
             yield from self._new(check, f"{RULES}/{sha256}.json", sha256)
         if report is not None:
             yield from self._new(check, _as(dict, report).get("path"), _as(dict, report).get("sha256"))
-        # What a task wrote again after a clear is not a problem of a replaced revision, unless its hash was
-        # noted: then it must be what it was.
-        noted = [start for start in (self._head, *self._known) if start]
-        is_replaced = check is not latest and not any(check.sha256.startswith(start) for start in noted)
+        # What a task wrote again after a clear is not a problem of a replaced revision, unless a hash was
+        # noted while it was in force: then it must be what it was.
+        end = check.replaced_by or 0
+        is_replaced = bool(end) and not any(check.number <= number < end for number in self._noted)
         now = {str(table.get("path")): table.get("digests") for table in latest.tables}
         for table in check.tables:
             if is_replaced and now.get(str(table.get("path")), table.get("digests")) != table.get("digests"):

@@ -32,20 +32,20 @@ READERS = 16
 
 
 def write_decisions(
-    decisions: Sequence[Mapping[str, Any]], destination: Any, ti: Any, reviewed: str, account: str
+    decisions: Sequence[Mapping[str, Any]], destination: Any, ti: Any, account: str
 ) -> list[Location]:
     """Write decisions as JSON Lines, replacing those of an earlier attempt; return where.
 
     Decisions on a night are also written beside its findings, with an entry for later nights.
 
     :param destination: an object, or a prefix below which each task has one of its own; None for neither
-    :param reviewed: the name of what was reviewed
+    No name contains that of a document: the evidence of a closed night has the paths of its tables.
     """
     task = digest(json.dumps([ti.dag_id, ti.run_id, ti.task_id, instance_of(ti)]))
     written: list[Location] = []
     if destination:
         location = Location.to_write(destination)
-        written.append(location / f"{safe(reviewed)}-{task}.jsonl" if location.is_prefix else location)
+        written.append(location / f"{safe(ti.task_id)}-{task}.jsonl" if location.is_prefix else location)
         put_sync(written[0], to_lines(decisions))
     for (root, at), rows in _by_night(decisions).items():
         folder = Location.to_write(str(rows[0]["findings"]).rpartition("/")[0])

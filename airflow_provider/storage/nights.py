@@ -231,14 +231,20 @@ class EarlierNights:
         return None if content is None else self._parse(content, location.path)
 
     @cached_property
-    def _seen_until(self) -> str:
-        """Until when nights had to publish for this run to see them: until its task has read first."""
-        published = (
-            entry.read_at
+    def _first_times(self) -> tuple[str, str]:
+        """When the task has read and published first in this run, whichever instance; empty if not yet.
+
+        A clear may move documents to another instance: it sees, and is seen by, the same nights.
+        """
+        published = [
+            entry
             for entry in self._read(self.night.date, f"{self.kind}-")
             if entry.night.run == self.night.run and entry.task.is_same_task(self.task)
+        ]
+        return (
+            min((entry.read_at for entry in published), default=""),
+            min((entry.published_at for entry in published), default=""),
         )
-        return min(published, default="")
 
     def entries(self, kind: str | None = None, *, same_time: bool = False) -> Iterator[Entry]:
         """Iterate over what is visible to this night, newest first; of a night, the same task first.
@@ -276,7 +282,10 @@ class EarlierNights:
         :param keys: by which rows of the tables will be looked up, of any kind
         """
         now = max(_now(), self._read_at)
-        first = self.own or replace(self._blank, published_at=now, read_at=self._read_at)
+        read_at, published_at = self._first_times
+        first = self.own or replace(
+            self._blank, published_at=published_at or now, read_at=read_at or self._read_at
+        )
         hashes = b"".join(sorted(set(map(_hash, keys))))
         entry = replace(
             first, account=account, tables=tables, written_at=now, keys=hashes, facts=facts or {}, _sha256={}
@@ -296,8 +305,9 @@ class EarlierNights:
         is_earlier = entry.night.at < self.night.at or (same_time and entry.night.at == self.night.at)
         if not is_earlier or entry.night.run == self.night.run:
             return False
-        if self._seen_until:
-            return entry.published_at <= self._seen_until
+        seen_until, _ = self._first_times
+        if seen_until:
+            return entry.published_at <= seen_until
         # Clocks of workers differ: what is there now was there before this run read it.
         self._read_at = max(self._read_at, entry.published_at)
         return True

@@ -118,6 +118,12 @@ def test_without_a_night_of_the_same_series_those_of_the_same_task_count() -> No
     assert chain.find(key(3, destination="3th", task="d/later/-1")) == (4, [2])
 
 
+def test_a_later_night_of_the_same_task_counts_more_than_the_series() -> None:
+    """Destinations that come again, such as names of weekdays."""
+    week = [record(day, destination=f"{day % 7}", series=f"d/{day % 7}") for day in range(8)]
+    assert Records(*week).find(key(8, destination="1"))[1][0] == 8
+
+
 def test_no_more_of_a_chain_is_read_than_needed() -> None:
     chain = Records(*(record(day) for day in range(50)))
     assert chain.find(key(50)) == (None, list(range(50, 20, -1)))

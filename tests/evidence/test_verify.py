@@ -256,6 +256,19 @@ def test_tables_that_a_clear_has_written_again_are_not_ok_but_no_problem(
     assert verify("--contains", first.sha256[:8], uri=root)[0] == 1
 
 
+def test_a_hash_that_was_noted_protects_all_nights_before_it(tmp_path: Path, verify: Verify) -> None:
+    root = tmp_path / "revised"
+    writer = NightWriter(Location(f"file://{root}"))
+    first = writer.close(1, [("ingest", writer.ingest(1))])
+    noted = writer.night(2)
+    writer.name = "forged"
+    later = writer.close(1, [("ingest", writer.ingest(1))], replaces=first.reference)
+    assert verify(uri=root)[0] == 0
+    assert verify("--contains", later.sha256, uri=root)[0] == 0
+    code, output = verify("--contains", noted.sha256, uri=root)
+    assert (code, statuses(output)) == (1, ["CHANGED", "OK", "OK"])
+
+
 def root_location(root: Path) -> Location:
     return Location(f"file://{root}")
 

@@ -49,7 +49,7 @@ def assessed(root: Path, night: str = NIGHT, shard: str = "a") -> str:
 
 
 def write(*rows: dict[str, Any], task: Any = None) -> list[Location]:
-    return write_decisions(rows, None, task or ti(), "a.pdf", "account")
+    return write_decisions(rows, None, task or ti(), "account")
 
 
 def read(root: Path, night: str = NEXT, cells: Any = ("c1",)) -> dict[tuple[str, str], dict[str, Any]]:
@@ -89,11 +89,11 @@ def test_root_is_found_above_findings_also_with_empty_names_in_between(tmp_path:
 def test_below_a_prefix_each_task_has_a_file_and_an_object_is_replaced(tmp_path: Path) -> None:
     prefix, path = f"file://{tmp_path}/d/", tmp_path / "decisions.jsonl"
     rows = [decision()]
-    (one,), (other,) = (write_decisions(rows, prefix, ti(run), "a/b.pdf", "account") for run in ("r1", "r2"))
-    assert sorted(Path(each.path).name.rpartition("-")[0] for each in (one, other)) == ["a_b.pdf"] * 2
+    (one,), (other,) = (write_decisions(rows, prefix, ti(run), "account") for run in ("r1", "r2"))
+    assert [Path(location.path).name.rpartition("-")[0] for location in (one, other)] == [ti().task_id] * 2
     assert one.path != other.path
     for rows in ([decision()], []):
-        (location,) = write_decisions(rows, str(path), ti(), "a/b.pdf", "account")
+        (location,) = write_decisions(rows, str(path), ti(), "account")
         assert (location.path, len(path.read_text().splitlines())) == (str(path), len(rows))
 
 
@@ -170,5 +170,5 @@ def test_edited_decisions_are_ignored_with_a_warning(
 
 
 def test_the_name_of_findings_never_forges_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    write_decisions([decision("findings\nERROR forged", night="")], None, ti(), "x", "account")
+    write_decisions([decision("findings\nERROR forged", night="")], None, ti(), "account")
     assert "'findings ERROR forged'" in caplog.text

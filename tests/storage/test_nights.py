@@ -141,6 +141,18 @@ def test_a_document_of_a_cleared_run_that_moves_to_another_shard_is_compared_as_
         assert found(reader(tmp_path, "2026-11-08", run, task), "a") == {"a": "2026-11-07"}
 
 
+def test_a_cleared_night_that_moves_a_document_to_a_new_shard_is_seen_as_before(tmp_path: Path) -> None:
+    """Later nights have seen it before they are cleared, too."""
+    shards = [TaskKey("dag", "ingest", str(number)) for number in range(2)]
+    publish(reader(tmp_path, "2026-11-07", task=shards[0]), "a")
+    later = reader(tmp_path, "2026-11-08", task=shards[0])
+    assert found(later, "a") == {"a": "2026-11-07"}
+    publish(later, "a")
+    publish(reader(tmp_path, "2026-11-07", task=shards[0]), "b")
+    publish(reader(tmp_path, "2026-11-07", task=shards[1]), "a")
+    assert found(reader(tmp_path, "2026-11-08", task=shards[0]), "a") == {"a": "2026-11-07"}
+
+
 @pytest.mark.parametrize("clock", ["2020-01-01T00:00:00.000000+00:00", "2099-01-01T00:00:00.000000+00:00"])
 def test_a_wrong_clock_of_a_worker_hides_no_night(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: str
