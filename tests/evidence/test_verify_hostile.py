@@ -373,3 +373,47 @@ def test_the_verifier_needs_nothing_but_python(writer: NightWriter, tmp_path: Pa
     assert run(f"{tmp_path}/nowhere")[0] == 2
     assert run()[0] == 2
     ast.parse(script.read_text(), feature_version=(3, 9))
+
+
+def test_a_table_of_any_size_does_not_fill_the_memory(
+    writer: NightWriter, verify: Verify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifier, "MAX_LINE_BYTES", 1000)
+    writer.night(1)
+    with (tmp_path / "out/dt=2026-01-01/_tables/findings.jsonl").open("wb") as file:
+        file.truncate(1 << 40)
+    code, output = verify()
+    assert (code, "findings.jsonl has changed: line 1 ends elsewhere" in output) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("digests", "kind"),
+    [(None, "invalid"), (["x"], "invalid"), ("../nights/00000001", "invalid"), ("0" * 64, "missing")],
+)
+def test_a_list_of_digests_that_is_not_one_is_named(
+    writer: NightWriter, verify: Verify, tmp_path: Path, digests: Any, kind: str
+) -> None:
+    entry = writer.night(1)
+    writer.put(writer.root / "_evidence/digests/None.txt", b"")
+    tables = [{**entry.record["manifests"][0], "digests": digests}]
+    (tmp_path / "out/_evidence/nights/00000001.json").write_text(
+        json.dumps({**entry.record, "manifests": tables})
+    )
+    assert f"1 {kind}" in verify()[1]
+
+
+def test_a_list_of_digests_that_never_ends_is_left_at_the_end_of_the_table(
+    writer: NightWriter, verify: Verify
+) -> None:
+    entry = writer.night(1)
+    listed = (f"{'0' * 64} 999999999\n" * 1000).encode()
+    writer.put(writer.root / f"_evidence/digests/{sha256(listed)}.txt", listed)
+    table = {**entry.record["manifests"][0], "digests": sha256(listed)}
+    writer.night(2, manifests=[table])
+    assert "ends elsewhere" in verify()[1]
+
+
+def test_a_record_of_another_format_is_not_said_to_be_verified(writer: NightWriter, verify: Verify) -> None:
+    writer.night(1, version=99, manifests=[])
+    code, output = verify()
+    assert (code, "a version that is not known here" in output) == (1, True)
