@@ -56,13 +56,14 @@ def open_location(uri: str, *, use_connection: bool = False) -> tuple[Location, 
 
 def open_nights(uri: str, *, use_connection: bool = False) -> DocumentTables:
     """Return the tables of the nights below a root, or below the root of a folder."""
+    from airflow_provider.evidence import verifier
     from airflow_provider.reports.documents import DocumentTables
     from airflow_provider.storage.layout import NIGHTS
 
     location, note = open_location(uri, use_connection=use_connection)
     if note:
         print_note(note)
-    root = find_above(location, NIGHTS)
+    root = find_above(location, NIGHTS) or find_above(location, verifier.NIGHTS)
     if root is None:
         raise ComplianceInputError(
             f"There are no nights below '{location}': give the root of their destinations, such as s3://bucket/texts."

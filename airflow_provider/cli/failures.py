@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.cli.commands import FOUND, GOOD, Command, option, print_line, print_table
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from airflow_provider.reports.documents import DocumentTables
     from airflow_provider.storage.jsonl import Row
 
+RECORDS = 30  # that are searched for the latest night: a backfill is closed later
 FIELDS = ("night", "nights", "since", "document", "framework", "reason")
 
 
@@ -35,7 +37,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _find_failed(tables: DocumentTables) -> Iterator[dict[str, Any]]:
-    """Iterate over failed documents, then over failed assessments; of several runs, the latest counts."""
+    """Iterate over failed tasks, documents and assessments; of several runs, the latest counts."""
+    yield from _find_failed_tasks(tables)
     for kind, table in (("ingest", "manifest"), ("assess", "assessments")):
         latest: dict[tuple[Any, Any], tuple[str, Row]] = {}
         for day, row in tables.latest_rows(kind, table):
@@ -52,10 +55,23 @@ def _find_failed(tables: DocumentTables) -> Iterator[dict[str, Any]]:
                 }
 
 
+def _find_failed_tasks(tables: DocumentTables) -> Iterator[dict[str, Any]]:
+    """Iterate over the tasks that failed or left no manifest in the latest night that was closed."""
+    from airflow_provider.evidence.chain import Chain
+
+    chain = Chain(tables.root)
+    records = [entry.record for entry in islice(chain.newest_first(chain.find_head()), RECORDS)]
+    latest = max(records, key=lambda record: str(record.get("night")), default={})
+    for name, reason in (("missing", "left no manifest"), ("failed_tasks", "failed, but left a manifest")):
+        for task in latest.get(name) or ():
+            found = dict.fromkeys(FIELDS)
+            yield {**found, "night": str(latest.get("night"))[:10], "reason": f"Task {task} {reason}."}
+
+
 COMMAND = Command(
     name="failures",
     help="List the documents that have failed in the latest night",
-    description="List the documents and assessments that have failed in the latest night below a root, with "
+    description="List the tasks, documents and assessments that have failed in the latest night, with "
     "the reason, and for how many nights in a row. Reads tables only: neither Airflow's database nor the "
     "service is asked. Exit code 0: nothing has failed; 1: something has; 2: there are no nights.",
     options=(

@@ -37,7 +37,7 @@ class DocumentTables:
     """
 
     def __init__(self, root: Location, dag_ids: Collection[str] | None = None) -> None:
-        self._root = root
+        self.root = root
         self._dag_ids = dag_ids
 
     def search(self, text: str) -> list[str]:
@@ -79,7 +79,7 @@ class DocumentTables:
     def _by_date(self, kind: str, table: str) -> Iterator[tuple[str, list[Entry]]]:
         """Iterate over the entries that have a table, by date, newest first."""
         tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()
-        nights = EarlierNights(self._root, kind, Night(tomorrow, ""), TaskKey("", ""))
+        nights = EarlierNights(self.root, kind, Night(tomorrow, ""), TaskKey("", ""))
         counted = (
             entry
             for entry in nights.entries()

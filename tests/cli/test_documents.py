@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider.cli.commands import FAILED, FOUND, GOOD
+from airflow_provider.evidence.chain import Chain
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.nights import EarlierNights, Night, Table, TaskKey
 from tests.cli.conftest import Call
@@ -98,3 +99,20 @@ def test_a_folder_without_nights_is_an_error(tmp_path: Path, command: list[str],
     printed = call(*command, tmp_path, *(["x"] if command == ["history"] else []))
     assert printed.code == FAILED
     assert "There are no nights" in printed.err
+
+
+def add(chain: Chain, record: dict[str, Any]) -> None:
+    chain.append(lambda _: record)
+
+
+def test_failures_names_tasks_that_left_nothing(tmp_path: Path, call: Call) -> None:
+    """The first night, in which the ingest failed: there are no tables at all."""
+    chain = Chain(Location(f"file://{tmp_path}"))
+    add(chain, {"night": "2026-03-02", "missing": ["ingest (failed)"], "failed_tasks": ["a (failed)"]})
+    add(chain, {"night": "2026-03-01", "missing": ["other (failed)"]})  # a backfill
+    printed = call("failures", tmp_path, "--json")
+    assert printed.code == FOUND
+    assert [(line["night"], line["reason"]) for line in printed.lines] == [
+        ("2026-03-02", "Task ingest (failed) left no manifest."),
+        ("2026-03-02", "Task a (failed) failed, but left a manifest."),
+    ]
