@@ -347,7 +347,11 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         state.check_lease()
         decisions = state.results()
         for location in write_decisions(
-            decisions, optional(self.destination), context["ti"], self.hook.account_digest
+            decisions,
+            optional(self.destination),
+            context["ti"],
+            self.hook.account_digest,
+            state.review.shown,
         ):
             self.log.info("Wrote the decisions to %s.", location)
         return decisions

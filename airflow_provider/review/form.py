@@ -177,7 +177,7 @@ class Form:
                 "The form has other findings than the results have now: Airflow keeps the form of the first "
                 "attempt of a task. Nothing was sent. Start a new DAG run to review the new results."
             )
-        left = "agreed" if answered.get(AGREE) in (True, "true") else undecided
+        agrees = answered.get(AGREE) in (True, "true")
         decisions: list[dict[str, Any]] = []
         warnings: list[str] = []
         for finding in self.findings:
@@ -189,6 +189,7 @@ class Form:
             if category not in (None, *CATEGORIES):
                 warnings.append(f"Ignored the category of '{name}', which does not exist.")
                 category = given
+            left = "agreed" if agrees and category == given else undecided  # not where it was cleared
             is_changed = category not in (None, given)
             if is_changed and not rationale:
                 warnings.append(

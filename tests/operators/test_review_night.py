@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,19 @@ def test_a_form_about_many_documents_is_named_after_its_criterion(
 
 GOOD, MISSING = "SUFFICIENTLY_REGULATED", "MISSING"
 CHANGED = [{**ROWS[0], "category": GOOD}, *ROWS[1:]]  # the response keeps its ID
+
+
+def test_an_answer_without_decisions_replaces_a_form_that_expired(
+    service: Emulator, hitl: FakeHitl, tmp_path: Path
+) -> None:
+    (tmp_path / "_nights" / "2026-03-01").mkdir(parents=True)
+    (tmp_path / "_nights" / "2026-03-01" / "assess-1.txt").touch()
+    review = made(table(tmp_path), defaults="No feedback", response_timeout=timedelta(hours=1))
+    expired = hitl.run(review, None)
+    (path,) = (tmp_path / "decisions").iterdir()
+    assert [json.loads(line)["decision"] for line in path.read_text().splitlines()] == ["expired"] * 2
+    hitl.response = None  # the task is cleared, and answered
+    assert (len(expired), hitl.run(review, {}), path.read_text()) == (2, [], "")
 
 
 @pytest.mark.parametrize("is_grouped", [True, False])

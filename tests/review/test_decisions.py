@@ -79,6 +79,29 @@ def test_decisions_are_written_beside_the_findings_and_read_by_the_next_night(tm
     assert set(read(tmp_path / "one")) == {("c1", "D-1")}
 
 
+def test_an_answer_without_decisions_replaces_those_of_an_earlier_attempt(tmp_path: Path) -> None:
+    shards = [assessed(tmp_path, shard=shard) for shard in ("a", "b")]
+    shown = [{"findings": uri, "night": NIGHT, "cell": "c1"} for uri in shards]
+
+    def answer(*rows: dict[str, Any]) -> list[Location]:
+        return write_decisions(rows, None, ti(), "account", shown)
+
+    def entry() -> Any:
+        nights = EarlierNights(
+            Location(f"file://{tmp_path}"), "review", Night(NIGHT, "d/r1"), TaskKey.of(ti())
+        )
+        return nights.own
+
+    assert (answer(), entry()) == ([], None)  # there is nothing to replace
+    (first,) = answer(*(decision(uri, decision="expired") for uri in shards))
+    (second,) = answer(decision(shards[1]))
+    assert (second.path, set(read(tmp_path))) == (first.path, {("c1", "D-1")})
+    (last,) = answer()
+    assert (last.path, last.read()) == (first.path, b"")
+    assert (list(entry().rows("decisions")), entry().is_intact("decisions")) == ([], True)
+    assert read(tmp_path) == {}
+
+
 @pytest.mark.parametrize("below", ["dt=2026-03-01/findings.jsonl", "/dt=2026-03-01//a/findings.jsonl"])
 def test_root_is_found_above_findings_also_with_empty_names_in_between(tmp_path: Path, below: str) -> None:
     assessed(tmp_path)

@@ -246,6 +246,7 @@ AGREE = {"agree_with_the_rest": True}
         ({}, None, ""),  # the REST API may omit fields
         ({"category_7": MISSING, "agree_with_the_rest": False, "rationale_7": None}, None, ""),
         ({"category_7": None, "rationale_7": " "}, None, ""),
+        ({**AGREE, "category_7": None}, None, ""),  # not left as it is
         ({"rationale_7": "So."}, ("commented", MISSING, "So.", MISSING), ""),
         ({**AGREE, "rationale_7": " So. "}, ("commented", MISSING, "So.", MISSING), ""),
         ({"category_7": None, "rationale_7": "So."}, ("commented", MISSING, "So.", None), ""),
