@@ -74,7 +74,7 @@ class AssessSteps(Steps[Cell]):
         if not isinstance(results, dict):
             return
         try:
-            record = self.hook.translate_assessment(dict(results))
+            record = self.hook.translate_assessment(dict(self.client.settings.profile.convert(results)))
         except Exception:
             return
         own, others = _normalize_id(assessment_id), {_normalize_id(other) for other in self.submitted}

@@ -112,7 +112,7 @@ class Learned:
         :param accept: whether a value may be that of the field
         :param prefer: values that it is likely to have
         """
-        known = (name, *self.fields.get(name, ()))
+        known = (*self.fields.get(name, ()), name)  # in the order in which they are converted
         found = [(path, value) for path, value in leaves(record) if accept(value)]
         for path in known:
             if isinstance(record, dict) and accept(look_up(record, path)):
@@ -130,9 +130,10 @@ class Learned:
     def learn_word(self, kind: str, word: object, meaning: str | None = None) -> str | None:
         """Return what a word means, if that is known or well known; it is then a part of the profile."""
         text = str(word).strip()
-        if text.upper() in MEANINGS[kind]:
+        own = self.words[kind].get(text.casefold())
+        if text.upper() in MEANINGS[kind] and not own:
             return text.upper()
-        found = meaning or self.words[kind].get(text.casefold()) or meaning_of(kind, text)
+        found = meaning or own or meaning_of(kind, text)
         if found and WORD.fullmatch(text):
             self.words[kind][text.casefold()] = found
         return found

@@ -1,8 +1,8 @@
 """A recording of what a service says, which may be passed on: structure and words, nothing else.
 
-Only what is known to be harmless is written: names of fields of the contract and of the profile, words of
-states and categories, paths, and a few headers. All else is replaced, the same value always by the same
-stand-in. The emulator can replay it.
+Only what is known to be harmless is written: usual names of fields, usual words of states and categories,
+usual parts of paths, and a few headers. All else is replaced, the same value always by the same stand-in, in
+the extras too: a field may be named after a customer. The emulator can replay it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ import codecs
 import json
 import re
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from airflow_provider.cli.learning import MEANINGS
-from airflow_provider.client.profile import FIELDS
+from airflow_provider.cli.contact import BELOW, SUBMITS
+from airflow_provider.cli.learning import MEANINGS, NAMES, Learned, normalize
+from airflow_provider.client.profile import FIELDS, Profile
+from airflow_provider.client.settings import Endpoints
 from airflow_provider.text import mask
 
 if TYPE_CHECKING:
@@ -36,12 +39,33 @@ TYPES = (
 SEGMENT = re.compile(
     "api|v[0-9]|content-processing|file|url|status|batch|content|refresh|frameworks|criteria"
 )
+SEGMENTS = {
+    part
+    for path in (*asdict(Endpoints()).values(), *SUBMITS, *(end for ends in BELOW.values() for end in ends))
+    for part in ("/", *path.split("/"))
+}
+WRAPPERS = (
+    "data list lists page pages total count body payload response record records object attributes meta job "
+    "jobs document documents content contents task request assessments evaluation evaluations analysis "
+    "report verdict verdicts outcomes findings frameworks errors fault"
+)
+USUAL = {
+    *map(normalize, FIELDS),
+    *WRAPPERS.split(),
+    *(word for names in NAMES.values() for word in names.split()),
+}
+WORDS = {"file", "url"} | {
+    normalize(word)
+    for known in MEANINGS.values()
+    for meaning, words in known.items()
+    for word in (meaning, *words.split())
+}
 
 
 def write_recording(path: Path, trial: Contact, settings: Settings) -> int:
     """Write a recording as JSON Lines: the extras, then an answer per line; return how many answers."""
     redactor = _Redactor(trial, settings)
-    lines = [{"format": FORMAT, "extra": trial.extras}, *map(redactor.answer, trial.answers)]
+    lines = [{"format": FORMAT, "extra": redactor.extras(trial)}, *map(redactor.answer, trial.answers)]
     with path.open("w") as file:
         for line in lines:
             file.write(mask(json.dumps(line), redactor.secrets) + "\n")
@@ -52,15 +76,19 @@ class _Redactor:
     def __init__(self, trial: Contact, settings: Settings) -> None:
         self._base = urlsplit(settings.base_url).path
         self._stand_ins: dict[str, str] = {value: f"{what}-1" for what, value in trial.ids.items()}
-        learned = trial.learned
-        sources = [*learned.lists, *(path for paths in learned.fields.values() for path in paths)]
-        self._names = {*FIELDS, *sources, *(part for path in sources for part in path.split("."))}
-        words = {word for known in MEANINGS.values() for word in known} | {"FILE", "URL"}
-        self._words = {
-            word.casefold() for word in (*words, *learned.words["status"], *learned.words["category"])
-        }
-        self._segments = {part for path in trial.paths.values() for part in path.split("/")}
+        self._words = {word for words in trial.learned.words.values() for word in words}
         self.secrets = [*settings.secrets, settings.username, settings.client_id]
+
+    def extras(self, trial: Contact) -> dict[str, Any]:
+        """Return the extras with the names and words that the answers have here."""
+        learned = Learned(Profile())
+        learned.fields = {name: [*map(self._name, paths)] for name, paths in trial.learned.fields.items()}
+        learned.lists = [*map(self._name, trial.learned.lists)]
+        for kind, words in trial.learned.words.items():
+            learned.words[kind] = {self._text(word): meaning for word, meaning in words.items()}
+        endpoints = {name: self._segments(path) for name, path in trial.extras.get("endpoints", {}).items()}
+        extras = {"endpoints": endpoints, "profile": learned.extra}
+        return {name: value for name, value in extras.items() if value}
 
     def answer(self, answer: Answer) -> dict[str, Any]:
         """Return an answer as it is recorded."""
@@ -91,18 +119,27 @@ class _Redactor:
         return headers
 
     def _path(self, path: str) -> str:
-        parts = (unquote(part) for part in path.removeprefix(self._base).split("/"))
-        return "/".join(part if self._is_known(part) else self._stand_in(part, "segment") for part in parts)
+        return self._segments(path.removeprefix(self._base))
 
-    def _is_known(self, part: str) -> bool:
-        return not part or part in self._segments or bool(SEGMENT.fullmatch(part))
+    def _segments(self, path: str) -> str:
+        return "".join(
+            part if part in SEGMENTS or SEGMENT.fullmatch(part) else self._stand_in(part, "segment")
+            for part in map(unquote, re.split(r"(/|\{assessment_id\})", path))
+        )
+
+    def _name(self, path: str) -> str:
+        parts = path.split(".")
+        return ".".join(part if normalize(part) in USUAL else self._stand_in(part, "key") for part in parts)
+
+    def _text(self, value: str) -> str:
+        folded = value.strip().casefold()
+        if normalize(value) in WORDS:
+            return value
+        return self._stand_in(folded if folded in self._words else value, "text")
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, dict):
-            return {
-                name if name in self._names else self._stand_in(name, "key"): self._value(item)
-                for name, item in value.items()
-            }
+            return {self._name(name): self._value(item) for name, item in value.items()}
         if isinstance(value, list):
             return [self._value(item) for item in value[:MAX_ITEMS]]
         if isinstance(value, bool) or value is None:
@@ -110,9 +147,7 @@ class _Redactor:
         if isinstance(value, int | float):
             kind, _, number = self._stand_in(str(value), "number").rpartition("-")
             return int(number) if kind == "number" else f"{kind}-{number}"
-        if value.strip().casefold() in self._words:
-            return value
-        return "2026-01-01T00:00:00Z" if TIME.fullmatch(value) else self._stand_in(value, "text")
+        return "2026-01-01T00:00:00Z" if TIME.fullmatch(value) else self._text(value)
 
     def _stand_in(self, value: str, kind: str) -> str:
         return self._stand_ins.setdefault(value, f"{kind}-{len(self._stand_ins) + 1}")

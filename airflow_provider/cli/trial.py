@@ -75,9 +75,12 @@ class Trial(Contact):
         )
         parts = [unquote(part) for part in location.path.split("/")] if answer.response.location else []
         usual = ("uuid",) if what == "job" else ("assessmentId", "uuid", "id")
-        own = next((name for name in usual if isinstance(record, dict) and is_id(record.get(name))), "")
-        path = own or self.learned.learn_field(field, record, is_id, parts)
-        identifier = str(record.get(own)) if own else str(self.learned.get(record, field) or "")
+        own = next((name for name in usual if is_id(self.learned.get(record, name))), field)
+        if own != field and self.learned.get(record, own) not in [record.get(name) for name in usual]:
+            own = field  # what the service calls the id of a job is not that of an assessment
+        path = self.learned.learn_field(own, record, is_id, parts)
+        found = self.learned.get(record, own)
+        identifier = str(found) if is_id(found) else ""
         if not identifier and parts:
             identifier = next(part for part in reversed(parts) if part not in ("status", "content", "state"))
         if not identifier:
@@ -86,9 +89,8 @@ class Trial(Contact):
             )
         self.ids[what] = identifier
         state = self.learned.learn_field("status", record, is_text)
-        word = self.learned.get(record, "status")
-        if is_text(word):
-            self.learned.learn_word("status", word)
+        word = self._raw_word(record)
+        self.learned.learn_word("status", word)
         where = f"the id is in '{path}'" if path else "the id is in the Location"
         status = f", the status in '{state}': {word!r}" if state else ", without a status"
         note = "with a Location" if parts else "without a Location"
@@ -116,15 +118,11 @@ class Trial(Contact):
                 raise _StopError(Check(f"{what} status", PROBLEM, str(error)))
             record, meaning = answer.json, "COMPLETED" if answer.response.status == 303 else None
             self.learned.learn_field("status", record, is_text)
-            word = (
-                str(self.learned.profile.convert(record).get("status") or "")
-                if isinstance(record, dict)
-                else ""
-            )
-            raw = self._raw_word(record)
+            word = self._raw_word(record)
+            raw = word if WORD.fullmatch(word) else ""
             if raw and raw not in words:
                 words.append(raw)
-            meaning = meaning or self.learned.learn_word("status", raw or word)
+            meaning = meaning or self.learned.learn_word("status", word)
             if meaning in ("FAILED", "CANCELLED"):
                 reason = self.learned.get(record, "error")
                 raise _StopError(Check(f"{what} status", PROBLEM, f"{raw}: {reason or 'no reason'}"))
@@ -152,13 +150,12 @@ class Trial(Contact):
 
     def _raw_word(self, record: Any) -> str:
         fields = replace(self.learned.profile, words=()).convert(record)
-        word = str(fields.get("status") or "").strip() if isinstance(fields, dict) else ""
-        return word if WORD.fullmatch(word) else ""
+        return str(fields.get("status") or "").strip() if isinstance(fields, dict) else ""
 
     def _get_batch(self) -> Iterator[Check]:
         call = lambda client: client.run(endpoints.get_batch([self.ids["job"]]))  # noqa: E731
         _, error = self._try_list(call)
-        items = self.learned.profile.read("get_statuses", self.answers[-1].json)
+        items = self.learned.profile.unwrap("get_statuses", self.answers[-1].json)
         if not error and isinstance(items, list) and items:
             self.learned.learn_field("uuid", items[0], is_id, [self.ids["job"]])
             self.learned.learn_field("status", items[0], is_text)
@@ -179,7 +176,7 @@ class Trial(Contact):
         if error or not frameworks:
             yield Check("list of frameworks", PROBLEM, str(error or "none is listed"))
             return []
-        items = self.learned.profile.read("list_frameworks", answer.json)
+        items = self.learned.profile.unwrap("list_frameworks", answer.json)
         for name, accept in (("id", is_id), ("codeName", is_text), ("name", is_text)):
             self.learned.learn_field(name, items[0], accept)
         self.learned.learn_field("criteria", items[0], lambda value: isinstance(value, list))
@@ -189,7 +186,7 @@ class Trial(Contact):
         ):
             self.learned.learn_field("codeName", criterion, is_text)
             self.learned.learn_field("name", criterion, is_text)
-        listed = list(self.learned.profile.convert(items))
+        listed = [item for item in self.learned.profile.convert(items) if isinstance(item, dict)]
         names = ", ".join(str(item.get("codeName") or item.get("id")) for item in listed[:10])
         yield Check(
             "frameworks", OK, f"{answer.label}; {self._shape(answer)}; {len(listed)} are listed: {names}"

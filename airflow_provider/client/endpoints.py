@@ -230,7 +230,7 @@ def get_assessment(assessment_id: str | int, translate: Translate = dict) -> Cal
 
 
 def get_assessment_results(assessment_id: str | int) -> Call[Any]:
-    """Get the results of an assessment, as JSON."""
+    """Get the results of an assessment, as JSON that the profile is not applied to yet."""
     return _results(assessment_id, HttpResponse.json)
 
 
@@ -242,7 +242,7 @@ def get_raw_assessment_results(assessment_id: str | int) -> Call[tuple[bytes, An
 def _results(assessment_id: str | int, read: Callable[[HttpResponse], T]) -> Call[T]:
     def results(response: HttpResponse) -> T:
         check_complete(response)
-        return read(response)
+        return read(response.as_sent)  # stored ones are, too: findings_of of the hook converts both
 
     path = _segment(assessment_id, "assessment id")
     call = _read("get_assessment_results", path, results, limit=LIST_BYTES)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider.client.models import FeedbackCategory, JobStatus
-from airflow_provider.exceptions import ComplianceConfigError
+from airflow_provider.exceptions import ComplianceConfigError, ComplianceProtocolError
 
 # Fields that are read of jobs, assessments, frameworks, criteria, findings and errors.
 FIELDS = (
@@ -62,27 +62,49 @@ class Profile:
 
     def read(self, operation: str, value: Any) -> Any:
         """Return the JSON of an answer as the contract has it."""
-        value = self.convert(value)
+        return self.convert(self.unwrap(operation, value))
+
+    def unwrap(self, operation: str, value: Any) -> Any:
+        """Return the list in an answer of an operation that returns one, as the service sent it."""
         if operation in LISTS and isinstance(value, dict):
             found = (look_up(value, name) for name in self.lists)
             return next((items for items in found if isinstance(items, list)), value)
         return value
 
     def convert(self, value: Any) -> Any:
-        """Return JSON with the fields and words of the contract, at any depth; twice is as good as once."""
-        if isinstance(value, list):
-            return [self.convert(item) for item in value]
-        if not isinstance(value, dict):
+        """Return JSON of the service with the fields and words of the contract, at any depth.
+
+        Only of what the service sent: a word or a field may mean something else in the contract.
+        """
+        try:
+            return self._convert(value, {}) if self else value
+        except RecursionError:
+            raise ComplianceProtocolError("The answer of the service is nested too deeply.") from None
+
+    def _convert(self, value: Any, done: dict[int, Any]) -> Any:
+        """Convert each list and object once, wherever it is needed; each is looked up as it was sent.
+
+        :param done: what was converted already, by the identity of what was sent
+        """
+        if not isinstance(value, list | dict):
             return value
-        record = {name: self.convert(item) for name, item in value.items()}
+        if id(value) in done:
+            return done[id(value)]
+        if isinstance(value, list):
+            return done.setdefault(id(value), [self._convert(item, done) for item in value])
+        record = {name: self._convert(item, done) for name, item in value.items()}
         for name, sources in self.fields:
-            found = [item for source in sources if (item := look_up(record, source)) is not None]
+            found = [item for source in sources if (item := look_up(value, source)) is not None]
             if found:
-                record[name] = found[0]
-        for name, word, meaning in self.words:
-            if str(record.get(name)).strip().casefold() == word:
-                record[name] = meaning
-        return record
+                record[name] = self._convert(found[0], done)
+        for name in WORDS:
+            if isinstance(said := record.get(name), str | int | float):
+                record[name] = self._meaning(name, said)
+        return done.setdefault(id(value), record)
+
+    def _meaning(self, name: str, said: Any) -> Any:
+        text = str(said).strip().casefold()
+        return next((meaning for kind, word, meaning in self.words if (kind, word) == (name, text)), said)
 
 
 def look_up(record: dict[str, Any], path: str) -> Any:

@@ -277,13 +277,11 @@ class ComplianceHook(BaseHook):
     def findings_of(self, results: Any) -> list[Finding]:
         """Return the findings in the results of an assessment; override it where they look different.
 
-        :param results: the JSON that the service gave
+        :param results: the JSON as the service sent it; the connection's `profile` is applied here
         """
         from airflow_provider.client.findings import parse_findings
 
-        return parse_findings(
-            self._settings.profile.convert(results)
-        )  # stored ones are as the service sent them
+        return parse_findings(self._settings.profile.convert(results))
 
     @property
     def state_path(self) -> str | None:
@@ -315,7 +313,7 @@ class ComplianceHook(BaseHook):
 
     @_operation
     def get_assessment_results(self, assessment_id: str | int) -> Any:
-        """Get the results of an assessment, as JSON."""
+        """Get the results of an assessment, as JSON, for `findings_of`."""
         return self._client.get_assessment_results(assessment_id)
 
     @_operation

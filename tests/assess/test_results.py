@@ -14,6 +14,7 @@ import pytest
 
 from airflow_provider import exceptions as exc
 from airflow_provider.assess.steps import AssessSteps
+from airflow_provider.client.profile import Profile
 from airflow_provider.emulator import Emulator
 from airflow_provider.waiting import rules
 from tests.assess.conftest import NightOutcome, Nights, attempts_of
@@ -70,6 +71,7 @@ def test_results_that_are_empty_or_of_another_assessment_are_fetched_again(
         ({"uuid": "b2"}, True),  # of another assessment of the task
         ({"id": "B-2"}, True),
         ({"id": "a1"}, False),
+        ({"ticket": "elsewhere"}, True),  # named so by the profile
         ([ANSWER], False),
         ({}, True),
     ],
@@ -77,7 +79,9 @@ def test_results_that_are_empty_or_of_another_assessment_are_fetched_again(
 def test_results_that_name_another_assessment_are_refused(results: Any, is_refused: bool) -> None:
     hook: Any = SimpleNamespace(translate_assessment=lambda record: record, findings_of=lambda _: [ANSWER])
     unused: Any = None
-    steps = AssessSteps(unused, hook, unused, {}, {}, unused, unused, {"a1", "b2"})
+    profile = Profile.parse({"fields": {"assessmentId": "ticket"}})
+    client: Any = SimpleNamespace(settings=SimpleNamespace(profile=profile))
+    steps = AssessSteps(client, hook, unused, {}, {}, unused, unused, {"a1", "b2"})
     with pytest.raises(exc.ComplianceProtocolError) if is_refused else nullcontext():
         steps._check(results, "a1")
 

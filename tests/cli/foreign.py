@@ -86,24 +86,30 @@ class ForeignService(Service):
 class TicketService(ForeignService):
     """Wraps records and lists, names all fields otherwise, never redirects, and assesses elsewhere."""
 
+    wrapper = "data"
+    done = "done"
+    folder = "/api/v1/evaluations"
+
     @property
     def routes(self) -> dict[str, Any]:
         evaluation = "/api/v1/evaluations/([^/]+)"
         return {
-            f"POST {CONTENT}/file": lambda request: Reply(201, {"data": self.job(self.add("job"))}),
+            f"POST {CONTENT}/file": lambda request: Reply(201, {self.wrapper: self.job(self.add("job"))}),
             f"GET {CONTENT}/([^/]+)/status": lambda _, number: Reply(
-                200, {"data": self.job(number, poll=True)}
+                200, {self.wrapper: self.job(number, poll=True)}
             ),
             f"POST {CONTENT}/status/batch": self.batch,
             f"GET {CONTENT}/([^/]+)/content": lambda _, number: Reply(
                 200, None, TEXT.encode(), {"Content-Type": "text/plain"}
             ),
-            f"POST {CONTENT}/([^/]+)/refresh": lambda _, number: Reply(202, {"data": self.job(number)}),
+            f"POST {CONTENT}/([^/]+)/refresh": lambda _, number: Reply(202, {self.wrapper: self.job(number)}),
             f"DELETE {CONTENT}/([^/]+)": self.cancel,
             "GET /api/v1/frameworks": lambda _: Reply(200, {"page": 1, "frameworks": [self.framework]}),
             "GET /api/v1/info": lambda _: Reply(200, {}),
             "POST /api/v1/evaluations": self.evaluate,
-            f"GET {evaluation}/state": lambda _, number: Reply(200, self.evaluation(number, poll=True)),
+            f"GET {self.folder}/([^/]+)/state": lambda _, number: Reply(
+                200, self.evaluation(number, poll=True)
+            ),
             f"GET {evaluation}/report": self.report,
             f"DELETE {evaluation}": self.cancel,
         }
@@ -116,7 +122,7 @@ class TicketService(ForeignService):
     }
 
     def job(self, number: str, *, poll: bool = False) -> dict[str, Any]:
-        return {"jobId": number, "state": "done" if poll and self.is_done(number) else "queued"}
+        return {"jobId": number, "state": self.done if poll and self.is_done(number) else "queued"}
 
     def batch(self, request: Received) -> Reply:
         known = [number for number in request.json["uuids"] if number in self.polled]
@@ -124,7 +130,7 @@ class TicketService(ForeignService):
 
     def evaluate(self, request: Received) -> Reply:
         number = self.add("assessment")
-        location = {"Location": f"{self.url}/api/v1/evaluations/{number}/state"}
+        location = {"Location": f"{self.url}{self.folder}/{number}/state"}
         return Reply(202, self.evaluation(number), b"", location)
 
     def evaluation(self, number: str, *, poll: bool = False) -> dict[str, Any]:
@@ -137,6 +143,61 @@ class TicketService(ForeignService):
             {"no": 72, "rule": "R2", "outcome": "absent", "comment": "There is none."},
         ]
         return Reply(200, {"ticket": {"no": int(number)}, "report": {"verdicts": verdicts}})
+
+
+class NamingService(TicketService):
+    """Names a customer in its fields and paths, and a person in its states."""
+
+    wrapper = "acme-9"
+    done = "Handled by Alice"
+    folder = "/api/v1/acmebank/evaluations"
+
+
+class ChainingService(TicketService):
+    """Uses names and words of the contract for something else."""
+
+    done = "ready"
+    extras: ClassVar[dict[str, Any]] = {
+        "endpoints": {
+            "assessment_submit": "/api/v1/evaluations",
+            "assessment_status": "/api/v1/evaluations/{assessment_id}/state",
+            "assessment_results": "/api/v1/evaluations/{assessment_id}/report",
+            "assessment_cancel": "/api/v1/evaluations/{assessment_id}",
+        },
+        "profile": {
+            "fields": {
+                "uuid": ["data.jobId", "jobId"],
+                "status": ["data.state", "state", "phase"],
+                "assessmentId": "id",
+                "id": "key",
+                "codeName": "code",
+                "name": "title",
+                "criteria": "rules",
+                "criterionCodeName": "name",
+                "criterionName": "rule",
+                "rationale": "category",
+                "category": "outcome",
+                "message": "fault.text",
+            },
+            "status": {"ready": "COMPLETED", "completed": "RUNNING", "queued": "PENDING"},
+            "category": {"absent": "MISSING", "missing": "NOT_SUFFICIENTLY_REGULATED"},
+            "lists": ["jobs", "frameworks"],
+        },
+    }
+
+    def job(self, number: str, *, poll: bool = False) -> dict[str, Any]:
+        return {**super().job(number, poll=poll), "uuid": "of the batch", "name": "a.pdf"}
+
+    def evaluation(self, number: str, *, poll: bool = False) -> dict[str, Any]:
+        done = poll and self.is_done(number)
+        return {"uuid": "4700", "id": int(number), "phase": "ready" if done else "completed"}
+
+    def report(self, request: Received, number: str) -> Reply:
+        if self.polled[number] <= self.polls:
+            return Reply(409, {"fault": {"text": "Too early"}})
+        rows = [("R1", "Audit rights", "missing"), ("R2", "Exit plan", "absent")]
+        names = ("name", "rule", "outcome")
+        return Reply(200, [dict(zip(names, row, strict=True), category="There is none.") for row in rows])
 
 
 class GermanService(ForeignService):

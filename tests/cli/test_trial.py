@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,15 @@ from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from tests.assess.conftest import attempts_of, read
 from tests.cli.conftest import Call, Printed
-from tests.cli.foreign import SECRET, TEXT, ForeignService, GermanService, TicketService
+from tests.cli.foreign import (
+    SECRET,
+    TEXT,
+    ChainingService,
+    ForeignService,
+    GermanService,
+    NamingService,
+    TicketService,
+)
 from tests.emulator.raw import Raw
 
 VARIABLE = "AIRFLOW_CONN_COMPLIANCE_DEFAULT"
@@ -97,6 +106,25 @@ def test_the_printed_extras_make_a_night_run(
     assert {finding.category for finding in read_again} == {row["category"] for row in findings}
 
 
+@pytest.mark.parametrize("foreign", [ChainingService], indirect=True)
+def test_words_and_fields_that_mean_something_else_in_the_contract_are_converted_once(
+    foreign: ForeignService, document: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = foreign.connection
+    connection["extra"] |= ChainingService.extras
+    monkeypatch.setenv(VARIABLE, json.dumps(connection))
+    printed = call("doctor", "--json", "--try", document, "--assess", "DORA")
+    assert printed.lines[-1]["message"] == "fit the service as they are"
+    assert sorted(foreign.deleted) == sorted(foreign.polled)
+    _, findings = run_night(tmp_path / "out", document)
+    read = {"R1": "NOT_SUFFICIENTLY_REGULATED", "R2": "MISSING"}
+    assert {row["criterion"]: row["category"] for row in findings} == read
+    hook = ComplianceHook()
+    found = hook.findings_of(hook.get_assessment_results(max(foreign.polled)))
+    assert {finding.code: finding.category for finding in found} == read
+    assert {finding.rationale for finding in found} == {"There is none."}
+
+
 def test_a_service_that_keeps_to_the_contract_needs_no_extras(
     emulated_service: Emulator, document: Path, call: Call
 ) -> None:
@@ -130,10 +158,16 @@ def test_a_step_that_fails_is_a_problem_and_nothing_is_left(
     assert len(emulated_service.jobs()) == (line == "cancel job")
 
 
-@pytest.fixture
-def recording(document: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(params=[TicketService, NamingService])
+def recording(
+    request: pytest.FixtureRequest,
+    document: Path,
+    call: Call,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
     """The recording of a service that puts a secret into every answer."""
-    service = TicketService(secret=SECRET)
+    service = request.param(secret=SECRET)
     monkeypatch.setenv(VARIABLE, json.dumps(service.connection))
     with service.running():
         call("doctor", "--try", document, "--assess", "DORA", "--record", tmp_path / "service.jsonl")
@@ -146,6 +180,7 @@ def test_a_recording_has_neither_secrets_nor_names_nor_texts(recording: Path) ->
     assert '"outcome": "absent"' in written
     for private in (SECRET, "ada", "4700", "Clause", "DORA", "resilience", "Audit", "127.0.0.1", "access-"):
         assert private not in written
+    assert not re.search("acme|alice", written, re.IGNORECASE)
 
 
 def test_the_emulator_replays_a_recording_for_new_jobs(
@@ -157,7 +192,8 @@ def test_the_emulator_replays_a_recording_for_new_jobs(
             submitted = raw.upload(document.read_bytes())
             batch = raw.post("/api/v1/content-processing/status/batch", json={"uuids": ["unknown"]})
         assert submitted.status_code == 201
-        assert submitted.json()["data"].keys() == {"jobId", "state"}
+        (job,) = [item for item in submitted.json().values() if "jobId" in item]
+        assert job.keys() == {"jobId", "state"}
         assert "Location" not in submitted.headers
         assert batch.json()["jobs"] == []
         printed = call("doctor", "--json", "--try", document, "--assess", "DORA")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from airflow_provider.client.profile import Profile
-from airflow_provider.exceptions import ComplianceConfigError
+from airflow_provider.exceptions import ComplianceConfigError, ComplianceProtocolError
 
 PROFILE = Profile.parse(
     {
@@ -51,7 +51,55 @@ def test_answers_are_read_with_the_words_and_fields_of_the_contract(
     operation: str, value: Any, read: Any
 ) -> None:
     assert PROFILE.read(operation, value) == read
-    assert PROFILE.read(operation, read) == read
+
+
+@pytest.mark.parametrize(
+    ("profile", "sent", "read"),
+    [
+        (
+            {"category": {"absent": "MISSING", "missing": "NOT_SUFFICIENTLY_REGULATED"}},
+            [{"category": "absent"}, {"category": "missing"}],
+            [{"category": "MISSING"}, {"category": "NOT_SUFFICIENTLY_REGULATED"}],
+        ),
+        (
+            {"fields": {"id": "number", "uuid": "id"}},
+            {"id": "J1", "number": 7},
+            {"uuid": "J1", "id": 7, "number": 7},
+        ),
+        (
+            {"fields": {"id": "number", "uuid": "data.id"}},
+            {"data": {"id": "J1", "number": 7}},
+            {"uuid": "J1", "data": {"id": 7, "number": 7}},
+        ),
+        (
+            {"fields": {"status": "data.status"}, "status": {"done": "COMPLETED", "completed": "RUNNING"}},
+            {"data": {"status": "done"}},
+            {"status": "COMPLETED", "data": {"status": "COMPLETED"}},
+        ),
+        ({"status": {"none": "COMPLETED"}}, [{}, {"status": None}], [{}, {"status": None}]),
+        ({"status": {"3": "COMPLETED"}}, {"status": 3}, {"status": "COMPLETED"}),
+    ],
+)
+def test_every_value_is_looked_up_as_it_was_sent(profile: Any, sent: Any, read: Any) -> None:
+    assert Profile.parse(profile).convert(sent) == read
+
+
+def test_objects_in_objects_are_converted_once_each() -> None:
+    record: Any = {}
+    for _ in range(60):
+        record = {"items": record}
+    assert Profile.parse({"fields": {"criteria": "items"}}).convert(record)["criteria"].keys() == {
+        "items",
+        "criteria",
+    }
+
+
+def test_an_answer_that_is_nested_too_deeply_is_refused() -> None:
+    record: Any = {}
+    for _ in range(3000):
+        record = {"a": record}
+    with pytest.raises(ComplianceProtocolError, match="nested too deeply"):
+        PROFILE.convert(record)
 
 
 def test_an_empty_profile_is_none() -> None:

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from urllib.parse import quote, unquote_to_bytes, urljoin, urlsplit
@@ -133,6 +133,11 @@ class HttpResponse:
     def target(self) -> str:
         """The Location as messages show it: without its query, which may contain a token."""
         return sanitize(re.split("[?#]", self.headers.get("location", ""), maxsplit=1)[0], 200)
+
+    @property
+    def as_sent(self) -> HttpResponse:
+        """The same with JSON that is not converted."""
+        return replace(self, convert=lambda value: value)
 
     def json(self) -> Any:
         """Parse the body as JSON."""
