@@ -89,8 +89,7 @@ def find_root(findings: str, night: str) -> str:
     except ValueError:
         return ""
     folder = findings
-    # A destination that is a template may have an empty name in it: `nights//dt=2026-03-01/`.
-    while (folder := folder.rpartition("/")[0].rstrip("/")) and not folder.endswith(":"):
+    while (folder := folder.rpartition("/")[0]) and not folder.endswith("/"):
         if (Location(folder) / NIGHTS / day).list_names():
             return folder
     return ""

@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import json
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -71,9 +72,11 @@ class Location:
     def to_write(cls, uri: Any, what: str = "destination") -> Location:
         """Parse the URI of a destination, which is written to XComs and lineage; in the task's own thread.
 
+        Empty names are left out, as in `nights//dt=2026-03-01/`: templates make them of a root with a slash.
+
         :param what: the parameter, for errors
         """
-        location = cls(str(required(uri, what)))
+        location = cls(re.sub("(?<![:/])/{2,}", "/", str(required(uri, what))))
         if location.uri != printable(location.uri):
             raise ComplianceInputError(f"The {what} '{location}' is not valid UTF-8: choose another one.")
         _ = location.fs  # asks Airflow for the connection

@@ -165,7 +165,8 @@ class Entry:
         record: dict[str, Any] = {name: getattr(self, name) for name in PLAIN}
         record |= {"night": asdict(self.night), "task": asdict(self.task)}
         record["tables"] = {
-            name: asdict(table) | {"uri": _below(prefix, table.uri)} for name, table in self.tables.items()
+            name: asdict(table) | {"uri": table.uri.removeprefix(prefix)}
+            for name, table in self.tables.items()
         }
         body = json.dumps(record).encode() + b"\n" + self.keys
         return b"%08x\n" % crc32(body) + body
@@ -376,12 +377,6 @@ def estimate_seconds(items: int, rates: Iterable[float]) -> int | None:
     """
     known = [rate for rate in rates if rate > 0]
     return round(items * len(known) / sum(known)) if known else None
-
-
-def _below(prefix: str, uri: str) -> str:
-    """Return a path below a prefix, but a URI as it is where an empty name follows the prefix."""
-    path = uri.removeprefix(prefix)
-    return uri if path.startswith("/") else path
 
 
 def _now() -> str:

@@ -47,7 +47,7 @@ def unpause(deployment: Deployment) -> None:
     """Let the DAGs run, now that all parts are there."""
     for path in (*EXAMPLES.glob("*.py"), *DAGS.glob("*.py")):
         source = path.read_text()
-        for dag_id in re.findall(r"(?:with DAG\(\"|^made = )(\w+)", source, re.MULTILINE):
+        for dag_id in re.findall(r"(?:with DAG\(\s*\"|^made = )(\w+)", source, re.MULTILINE):
             deployment.wait_for_dag(dag_id)
             dag = deployment.call("PATCH", f"dags/{dag_id}", {"is_paused": False})
         if "AssetWatcher" in source:  # watchers come when the file is parsed again

@@ -195,7 +195,7 @@ def test_an_expert_s_review_arrives_once(runs: dict[str, Run], stage: Stage) -> 
     for task in sorted(run.tasks("review"), key=lambda each: int(each["map_index"])):
         path = f"{run.path}/taskInstances/review/{task['map_index']}/hitlDetails"
         fields = run.deployment.call("GET", path)["params"]
-        number = next(iter(fields)).removeprefix("category_")
+        number = next(name for name in fields if name.startswith("category_")).removeprefix("category_")
         answer = {f"category_{number}": "MISSING", f"rationale_{number}": f"Not at all, {number}."}
         body = {"chosen_options": ["Send feedback"], "params_input": answer}
         run.deployment.call("PATCH", path, body)

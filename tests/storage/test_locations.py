@@ -86,6 +86,19 @@ def test_relative_destination_is_refused(uri: str) -> None:
         Location.to_write(uri)
 
 
+@pytest.mark.parametrize(
+    ("uri", "written"),
+    [
+        ("file:///data/nights//dt=2026-03-01/", "file:///data/nights/dt=2026-03-01/"),
+        ("/data//nights///x//", "/data/nights/x/"),
+        ("s3://bucket//nights//dt=2026-03-01/", "s3://bucket/nights/dt=2026-03-01/"),
+        ("file:///data/nights/", "file:///data/nights/"),
+    ],
+)
+def test_destination_has_no_empty_names(uri: str, written: str) -> None:
+    assert Location.to_write(uri).uri == written
+
+
 def test_error_says_which_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.providers.common.compat.sdk import ObjectStoragePath
 

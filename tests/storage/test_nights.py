@@ -51,15 +51,6 @@ def publish(earlier: EarlierNights, *sources: str, account: str = "a") -> Entry:
     return earlier.publish({"manifest": Table.of(location, content)}, sources, account)
 
 
-def test_a_table_after_an_empty_name_is_found(tmp_path: Path) -> None:
-    """As below a destination that was put together from a prefix with a slash, and another one."""
-    earlier, content = reader(tmp_path, "2026-11-01"), to_lines([{"source": "a", "night": "2026-11-01"}])
-    (tmp_path / "manifest.jsonl").write_bytes(content)
-    table = Table.of(Location(f"{tmp_path}//manifest.jsonl"), content)
-    earlier.publish({"manifest": table}, ["a"], "a")
-    assert found(reader(tmp_path, "2026-11-02"), "a") == {"a": "2026-11-01"}
-
-
 def found(earlier: EarlierNights, *sources: str, **options: Any) -> dict[str, str]:
     entries = earlier.entries(**options)
     rows = latest_rows(entries, "manifest", sources, lambda row: row.get("source"))
