@@ -67,7 +67,7 @@ class Folder:
 
     def open(self, path: str) -> Any:
         """Open an object; Problem if there is none, or it may not be read."""
-        full, shown = os.path.join(self._root, path), self.show(path)
+        full, shown = f"{self._root}/{path}", self.show(path)
         try:
             folder = os.path.dirname(full)
             if folder not in self._inside:

@@ -256,6 +256,16 @@ def test_tables_that_a_clear_has_written_again_are_not_ok_but_no_problem(
     assert verify("--contains", first.sha256[:8], uri=root)[0] == 1
 
 
+def test_a_destination_with_an_empty_name_in_it_is_below_the_root(tmp_path: Path, verify: Verify) -> None:
+    """As `{{ root }}/dt=…` gives for a root with a slash at its end."""
+    writer = NightWriter(Location(f"file://{tmp_path}/a/"))
+    writer.destination = lambda day: Location(f"file://{tmp_path}/a//dt={day}")  # type: ignore[method-assign]  # a stand-in
+    writer.night(1)
+    assert statuses(verify(uri=tmp_path / "a")[1]) == ["OK"]
+    flip(tmp_path / "a/dt=1/document-0.txt")
+    assert statuses(verify(uri=tmp_path / "a")[1]) == ["CHANGED"]
+
+
 def test_a_hash_that_was_noted_protects_all_nights_before_it(tmp_path: Path, verify: Verify) -> None:
     root = tmp_path / "revised"
     writer = NightWriter(Location(f"file://{root}"))
