@@ -94,7 +94,9 @@ class Cell(Item):
         return (self.uuid, self._identity) == (other.uuid, other._identity)
 
     def find_cause(self, before: Mapping[str, Any]) -> str:
-        """Return why it may have another verdict than an earlier row on its document and framework."""
+        """Return why it may have another verdict than an earlier row; empty if a text is unknown."""
+        if not self.text_sha256 or not before["text_sha256"]:
+            return ""
         if self.text_sha256 != before["text_sha256"]:
             return "document"
         return "framework" if self.framework_fingerprint != before["framework_fingerprint"] else "judge"

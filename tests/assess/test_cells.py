@@ -131,6 +131,7 @@ def test_a_reset_cell_keeps_what_it_is() -> None:
         ({"framework_fingerprint": "f"}, "framework"),
         ({"text_sha256": "t"}, "document"),
         ({"text_sha256": "t", "framework_fingerprint": "f"}, "document"),
+        ({"text_sha256": ""}, ""),
     ],
 )
 def test_a_verdict_may_change_because_of_its_document_its_framework_or_the_judge(
