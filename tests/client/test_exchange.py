@@ -15,6 +15,7 @@ from airflow_provider import exceptions as exc
 from airflow_provider.client import endpoints
 from airflow_provider.client.exchange import Done, Exchange, Retry, ThrottlePause
 from airflow_provider.client.http.wire import Call, Failure, FailureKind, HttpResponse
+from airflow_provider.client.profile import Profile
 from airflow_provider.client.tokens import AccessToken, TokenCache
 from tests.support.values import UUID, settings_for
 
@@ -450,3 +451,12 @@ def test_an_uncertain_submit_says_why_once() -> None:
         exchange(SUBMIT).evaluate(response(302, location="/login"))
     assert str(error.value).count("https://api.example.com/x/api/v1/content-processing/url") == 1
     assert ".. The service may" not in str(error.value)
+
+
+def test_answers_are_read_by_the_profile_of_the_connection() -> None:
+    profile = Profile.parse({"status": {"done": "COMPLETED"}})
+    one = exchange(READ, profile=profile)
+    one.next_request(TOKEN)
+    done = one.evaluate(response(200, json.dumps({"uuid": UUID, "status": "done"}).encode()))
+    assert isinstance(done, Done)
+    assert done.value.status == "COMPLETED"

@@ -68,10 +68,10 @@ def test_nothing_needs_horizontal_scrolling_and_all_can_be_read(page: Page) -> N
 
 
 def test_a_click_shows_why_a_verdict_changed(page: Page) -> None:
-    shown = "document.querySelector('.why').innerText.includes('Because of')"
+    shown = "document.querySelector('.now .why').innerText.includes('Because of')"
     assert not page.evaluate(shown)
 
-    page.click(".why summary")
+    page.click(".now .why summary")
     page.wait_for(shown)
 
 
