@@ -13,7 +13,7 @@ from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.counts import Progress
 from airflow_provider.bulk.items import READY, BulkOptions, I, Steps
 from airflow_provider.bulk.pipeline import Pipeline
-from airflow_provider.event_loop import run_to_end
+from airflow_provider.event_loop import for_each, run_to_end
 from airflow_provider.exceptions import ComplianceError, ComplianceSupersededError
 from airflow_provider.waiting.poller import Subscription
 from airflow_provider.waiting.results import Record
@@ -101,6 +101,7 @@ class BulkEngine(Generic[I]):
             self._checkpoint.run_writer(),
             progress.run(),
             pipeline.receive(),
+            self._end_stuck(),
         ]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(coroutine) for coroutine in background]
@@ -159,7 +160,7 @@ class BulkEngine(Generic[I]):
             remaining = self._options.deadline - self._clock()
             if remaining <= 0:
                 return True
-            await self._end_stuck()
+            self._pipeline.find_stuck()
             is_idle = self._clock() - self._pipeline.active_at > IDLE_BEFORE_DEFER_SECONDS
             if self._options.may_defer and is_idle and self._pipeline.is_only_waiting:
                 break
@@ -169,18 +170,21 @@ class BulkEngine(Generic[I]):
         return False
 
     async def _end_stuck(self) -> None:
-        """Give up jobs that are stuck even after a second try, and cancel them and those replaced."""
-        stuck, replaced = self._pipeline.process_stuck(), self._pipeline.replaced_jobs
-        self._pipeline.replaced_jobs = []
-        if not stuck and not replaced:
-            return
-        await self._checkpoint.check_owner()
-        ended = await self._cancel([*stuck, *replaced]) if self._options.cancel_on_kill else {}
-        for job_id in stuck:
-            if record := ended.get(job_id):
-                self._pipeline.on_update(job_id, record)
-            else:
-                self._pipeline.fail_stuck(job_id)
+        """Have stuck jobs processed again, forever; those replaced or stuck after that are cancelled."""
+        pipeline, options = self._pipeline, self._options
+        while True:
+            await pipeline.wait_until(lambda: bool(pipeline.stuck))
+            await self._checkpoint.check_owner()
+            found = await for_each(pipeline.process_again, pipeline.stuck, options.concurrency)
+            given_up = [job_id for job_id, is_given_up in found.items() if is_given_up]
+            ended = await self._cancel(given_up) if options.cancel_on_kill else {}
+            for job_id in given_up:
+                if record := ended.get(job_id):
+                    pipeline.on_update(job_id, record)
+                else:
+                    pipeline.fail_stuck(job_id)
+            pipeline.stuck = []
+            pipeline.has_changed.set()
 
     async def _finish_late(self) -> None:
         """After the deadline, poll once more and fetch what is completed, then cancel what is not."""

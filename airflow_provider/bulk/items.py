@@ -50,6 +50,13 @@ TRANSITIONS: Mapping[ItemState, frozenset[ItemState]] = {
     SKIPPED: frozenset(),
 }
 
+# Why an item is not finished at the deadline.
+LATE = {
+    PENDING: "it was not submitted yet",
+    RETRYING: "its job has failed and was not processed again yet",
+    READY: "its job is completed, but its result was not fetched yet",
+}
+
 
 @dataclass(slots=True)
 class Item:

@@ -17,6 +17,7 @@ from airflow_provider.bulk.counts import Counts
 from airflow_provider.bulk.items import (
     COMPLETED,
     FAILED,
+    LATE,
     PENDING,
     READY,
     RETRYING,
@@ -45,11 +46,6 @@ UNCHANGED_SECONDS = 300.0  # after which an unchanged result counts as the resul
 
 # What can be done with an item depends on its state; what is nearer to its end goes first.
 PRIORITIES = {READY: 0, RETRYING: 1, PENDING: 2}
-LATE = {
-    PENDING: "it was not submitted yet",
-    RETRYING: "its job has failed and was not processed again yet",
-    READY: "its job is completed, but its result was not fetched yet",
-}
 UNFINISHED_JOB = "Not finished in time: its job was "  # the error of an item whose job was in flight
 
 
@@ -82,7 +78,7 @@ class Pipeline(Generic[I]):
         self.has_changed = asyncio.Event()
         self.sends_in_flight = 0
         self.active_at = clock()
-        self.replaced_jobs: list[str] = []  # by another one, so they may be cancelled
+        self.stuck: list[str] = []  # jobs that take too long, until the engine has dealt with all of them
         self._started_at = time.time() - clock()  # the wall clock is read once: it may jump
         self._next_stuck_at = 0.0
         self._steps = steps
@@ -117,43 +113,62 @@ class Pipeline(Generic[I]):
 
     @property
     def is_done(self) -> bool:
-        """Whether all items are in a final state."""
-        return self.counts.done == len(self.items)
+        """Whether all items are in a final state, and all stuck jobs are dealt with."""
+        return not self.stuck and self.counts.done == len(self.items)
 
     @property
     def is_only_waiting(self) -> bool:
         """Whether nothing is left to do but to wait for jobs."""
         # A trigger would end at once with old results and unknown jobs, so they are settled here.
         is_settled = not self.refreshes.has_unconfirmed and not self._updates.has_unsettled
-        return is_settled and self.counts.done + self.counts[SUBMITTED] == len(self.items)
+        return not self.stuck and is_settled and self.counts.done + self.counts[SUBMITTED] == len(self.items)
 
-    def process_stuck(self) -> list[str]:
-        """Have jobs that take too long processed again; return those for which that was done before."""
-        at = self._started_at + self._clock()
-        if at < self._next_stuck_at:
-            return []
-        limit, stuck = self._options.job_seconds, list[str]()
-        for job_id, items in list(self.jobs.items()):
-            is_in_flight = isinstance(self._updates.poller.last_result(job_id), dict)  # by a poll just now
-            if not is_in_flight or min(item.stuck_at(limit) for item in items) > at:
-                continue
-            self._updates.remove([job_id])
-            if any(item.retry_count for item in items):
-                stuck.append(job_id)
-                continue
-            for item in self.jobs.pop(job_id):
-                self._log.warning("Job %s of '%s' takes too long: trying again.", job_id, item.label)
-                item.retried_from = None
-                self._move(item, RETRYING)
-                self._enqueue(item)
+    def find_stuck(self) -> None:
+        """Find the jobs that take too long."""
+        at, limit = self._started_at + self._clock(), self._options.job_seconds
+        if self.stuck or at < self._next_stuck_at:
+            return
+        for job_id, items in self.jobs.items():
+            is_late = min(item.stuck_at(limit) for item in items) <= at
+            if is_late and self._updates.poller.is_in_flight(job_id):
+                self.stuck.append(job_id)
+                self.has_changed.set()
         self._next_stuck_at = min([at + limit, *(item.stuck_at(limit) for item in self.items)])
-        return stuck
+
+    async def process_again(self, job_id: str) -> bool:
+        """Ask once to process a stuck job again, refused or not; return whether the job is to be given up."""
+        if self.is_past_deadline or not self._updates.poller.is_in_flight(job_id):
+            return False
+        self._updates.remove([job_id])  # what it results in now does not count if the service accepts
+        items = self.jobs[job_id]
+        if any(item.retry_count for item in items):
+            return True
+        self.sends_in_flight += 1
+        for item in list(items):
+            self._log.warning("Job %s of '%s' takes too long: trying again.", job_id, item.label)
+            item.retried_from, item.last_error = None, ""
+            try:
+                written = await self._send(item)
+            except Exception as error:
+                item.last_error = item.describe(error)
+                self._log.warning("Still waiting for job %s: %s", job_id, item.last_error)
+                item.retry_count += 1
+                item.submitted_at = now()
+                written = self._checkpoint.append(item)
+            if written:
+                await written
+        self.sends_in_flight -= 1
+        self.has_changed.set()
+        self._updates.remove([job_id])  # one that several items share may be polled already
+        self._updates.add([job_id] if items else [])
+        return not items  # another one replaces it
 
     def fail_stuck(self, job_id: str) -> None:
-        """Give up the items of a job that was stuck, and then again."""
+        """Give up a job that was stuck twice or is replaced, and its items."""
+        minutes = f"{self._options.job_seconds / 60:.0f} min"
         for item in self.jobs.pop(job_id, []):
-            minutes = self._options.job_seconds / 60
-            self._fail(item, f"Stuck for {minutes:.0f} min, after it was processed again for that.")
+            error = f"Stuck for {minutes}, and {minutes} more after the service was asked to process it again"
+            self._fail(item, f"{error}: {item.last_error}" if item.last_error else f"{error}.")
         self.has_changed.set()
 
     def on_deadline(self) -> None:
@@ -288,8 +303,8 @@ class Pipeline(Generic[I]):
         self._fail(item, f"Unexpected {type(error).__name__}: {error}")
 
     async def _send(self, item: I) -> asyncio.Future[None] | None:
-        """Submit an item, or have its failed job processed again; what it returns waits for the journal."""
-        is_retry = item.state is RETRYING
+        """Submit an item, or have its job processed again; what it returns waits for the journal."""
+        state, is_retry = item.state, item.state is not PENDING
         async with self._limiter.request():
             if self.is_past_deadline:
                 return None
@@ -299,20 +314,23 @@ class Pipeline(Generic[I]):
                 item.attempts += 1  # the service may have received it
                 self._checkpoint.append(item)
                 raise
+        if item.state is not state:  # a stuck job that has ended after the deadline
+            return None
         item.attempts += 1
         job_id = record[self._steps.kind.id_name]
         item.submitted_at = now()
         if not is_retry:
             item.completed_at, item.is_resumed = None, False
-        elif job_id != item.job_id:
-            self.replaced_jobs.append(item.job_id)
-        elif item.retried_from:
+        elif item.retried_from and job_id == item.job_id:
             self.refreshes.restart(job_id, item.retried_from)
         item.retry_count += is_retry
+        if state is SUBMITTED:
+            self.jobs[item.job_id].remove(item)
+        else:
+            self._move(item, SUBMITTED)
         item.job_id = job_id
-        self._move(item, SUBMITTED)
         written = self._checkpoint.append(item)
-        if is_retry and record["status"] != COMPLETED:
+        if state is SUBMITTED or (is_retry and record["status"] != COMPLETED):
             self._watch(item)  # the response may still be the failure from before
         else:
             if is_retry:

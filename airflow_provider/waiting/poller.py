@@ -18,7 +18,7 @@ from airflow_provider.event_loop import is_in_task
 from airflow_provider.exceptions import ComplianceError, ComplianceThrottledError
 from airflow_provider.waiting.connection import PollerConnection, read_account
 from airflow_provider.waiting.kinds import NO_LIMITER
-from airflow_provider.waiting.results import UNKNOWN, Record
+from airflow_provider.waiting.results import FINAL, UNKNOWN, Record
 from airflow_provider.waiting.rules import LAST_POLL_SECONDS, Accepts, Limiter, Pace, PollState, accept_final
 
 if TYPE_CHECKING:
@@ -103,6 +103,11 @@ class Poller:
         """Return what the last poll of one has found."""
         one = self._watched.get(identifier)
         return one.last_result if one else None
+
+    def is_in_flight(self, identifier: str) -> bool:
+        """Return whether the last poll of one has found it in flight; one that may be gone is not."""
+        found = self.last_result(identifier)
+        return isinstance(found, dict) and found["status"] not in FINAL
 
     def join(self, subscription: Subscription, ids: Collection[str]) -> None:
         """Poll these for a subscription, too."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
@@ -137,7 +138,9 @@ def test_a_stuck_job_is_processed_again_then_fails_alone_and_is_cancelled(
     assert [key for _, key in night.steps.of("retry")] == ["a", "b"]
     assert [round(at) for at, _ in night.steps.of("retry")] == [100, 100]
     assert [item.state for item in items] == [FAILED, COMPLETED]
-    assert items[0].error == "Stuck for 2 min, after it was processed again for that."
+    assert (
+        items[0].error == "Stuck for 2 min, and 2 min more after the service was asked to process it again."
+    )
     assert not items[0].is_permanent_failure
     assert night.service.cancelled == (["a"] if cancel_on_kill else [])
     assert night.journal.flushes[-1] == pytest.approx(201, abs=2)
@@ -174,6 +177,85 @@ def test_the_time_of_a_job_counts_on_after_a_deferral(
     assert [at for at, _ in night.steps.of("retry")] == pytest.approx(retries, abs=2)
     assert night.journal.flushes[-1] == pytest.approx(failed_at, abs=4)
     assert "Stuck" in item.error
+
+
+REFUSED = exc.ComplianceRefusedError("Still running.", status=409)
+
+
+@pytest.mark.parametrize("error", [REFUSED, AWAY])
+@pytest.mark.parametrize("completed_at", [105, 190, 1000])
+def test_a_stuck_job_whose_refresh_is_refused_is_waited_for_as_long_again(
+    night: Night, completed_at: int, error: Exception
+) -> None:
+    night.service.scripts["a"] = {0.0: {"status": "RUNNING"}, float(completed_at): DONE}
+    night.outcome("retry", "a", error)
+    item = Item("a")
+    night.run(item, job_seconds=100.0)
+    assert [round(at) for at, _ in night.steps.of("retry")] == [100]
+    if completed_at < 200:
+        assert (item.state, night.service.cancelled) == (COMPLETED, [])
+    else:
+        assert (item.state, night.service.cancelled) == (FAILED, ["a"])
+        assert item.error.endswith(f"2 min more after the service was asked to process it again: {error}")
+        assert night.journal.flushes[-1] == pytest.approx(201, abs=6)
+
+
+def test_a_job_that_is_gone_after_a_long_time_is_submitted_again_not_stuck(night: Night) -> None:
+    night.service.job("a", {"status": "UNKNOWN"})
+    night.service.job("new", s60=DONE)
+    night.outcome("submit", "a", {"uuid": "new", "status": "RUNNING"})
+    item = submitted("a")
+    item.submitted_at, item.is_resumed = iso(time.time() - 3600), True
+    night.run(item, job_seconds=100.0)
+    assert (item.state, item.job_id) == (COMPLETED, "new")
+    assert night.steps.of("retry") == []
+
+
+@pytest.mark.parametrize("end", [{"kill_after": 103.0}, {"deadline": 103.0}])
+def test_stuck_jobs_that_wait_for_their_refresh_are_cancelled_with_the_others(
+    night: Night, end: dict[str, float]
+) -> None:
+    keys = [f"{number}" for number in range(6)]
+    for key in keys:
+        night.service.job(key)
+        night.outcome("retry", key, 60.0)
+    items = [Item(key) for key in keys]
+    with suppress(asyncio.CancelledError):
+        night.run(*items, job_seconds=100.0, concurrency=2, **end)
+    assert len(night.steps.of("retry")) == 2
+    assert sorted(night.service.cancelled) == keys
+
+
+@pytest.mark.parametrize("end", [{"kill_after": 120.0}, {"deadline": 120.0}])
+def test_a_replaced_job_is_cancelled_even_if_the_task_ends_before_others_are_replaced(
+    night: Night, end: dict[str, float]
+) -> None:
+    for key in ("a", "b", "new"):
+        night.service.job(key)
+    night.outcome("retry", "a", {"uuid": "new", "status": "RUNNING"})
+    night.outcome("retry", "b", 60.0)
+    with suppress(asyncio.CancelledError):
+        night.run(Item("a"), Item("b"), job_seconds=100.0, **end)
+    assert sorted(night.service.cancelled) == ["a", "b", "new"]
+
+
+def test_a_task_does_not_end_before_a_replaced_job_is_cancelled(night: Night) -> None:
+    night.service.job("a")
+    night.service.job("new", s101=DONE)
+    night.service.cancel_seconds = 10.0
+    night.outcome("retry", "a", {"uuid": "new", "status": "RUNNING"})
+    night.run(Item("a"), job_seconds=100.0, poll_interval=1.0)
+    assert night.service.cancelled == ["a"]
+
+
+def test_a_stuck_job_that_several_items_share_ends_for_all_of_them(night: Night) -> None:
+    night.service.job("a", s150=DONE)
+    items = [submitted("a"), Item("b", "a", SUBMITTED)]
+    for item in items:
+        item.submitted_at = iso(time.time())
+    night.outcome("retry", "b", {"uuid": "a", "status": "RUNNING"})
+    night.run(*items, job_seconds=100.0)
+    assert [item.state for item in items] == [COMPLETED] * 2
 
 
 def test_submits_in_flight_at_the_deadline_get_five_seconds(

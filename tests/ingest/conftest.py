@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -70,6 +71,7 @@ def wall_clock(monkeypatch: pytest.MonkeyPatch) -> WallClock:
     clock = WallClock()
     for module in (base_bulk, engine, pipeline):
         monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(pipeline, "now", lambda: datetime.fromtimestamp(clock.time(), UTC).isoformat())
     return clock
 
 
