@@ -41,10 +41,10 @@ def write_decisions(
     """Write decisions as JSON Lines, replacing those of an earlier attempt; return where.
 
     Decisions on a night are also written beside its findings, with an entry for later nights.
+    No name contains that of a document: the evidence of a closed night has the paths of its tables.
 
     :param destination: an object, or a prefix below which each task has one of its own; None for neither
     :param shown: the findings on the form: a night where none is decided loses what was written before
-    No name contains that of a document: the evidence of a closed night has the paths of its tables.
     """
     task = digest(json.dumps([ti.dag_id, ti.run_id, ti.task_id, instance_of(ti)]))
     written: list[Location] = []
@@ -64,7 +64,10 @@ def write_decisions(
         nights = EarlierNights(
             Location.to_write(root), "review", Night(at, f"{ti.dag_id}/{ti.run_id}"), TaskKey.of(ti)
         )
-        nights.publish({DECISIONS: Table.of(location, content)}, cells, account)
+        # A form that no one has filled in is answered later, perhaps: then later nights that have run in the
+        # meantime have not seen the answer.
+        if nights.own or any(row["decision"] not in (NO_DECISION, EXPIRED) for row in rows):
+            nights.publish({DECISIONS: Table.of(location, content)}, cells, account)
     return written
 
 

@@ -195,3 +195,17 @@ def test_edited_decisions_are_ignored_with_a_warning(
 def test_the_name_of_findings_never_forges_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     write_decisions([decision("findings\nERROR forged", night="")], None, ti(), "account")
     assert "'findings ERROR forged'" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["none", "expired"])
+def test_an_answer_after_a_form_that_no_one_filled_in_is_not_seen_by_nights_in_between(
+    tmp_path: Path, kind: str
+) -> None:
+    findings = assessed(tmp_path)
+    write(decision(findings, decision=kind))
+    between = nights_of(tmp_path, NEXT)
+    assert read_decisions(between, {"c1"}) == {}
+    between.publish({}, [], "account")
+    write(decision(findings))
+    assert read(tmp_path) == {}  # the night in between, cleared
+    assert read(tmp_path, "2026-12-24T00:00:00+00:00") != {}
