@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -12,13 +13,14 @@ from airflow_provider.storage.locations import Location
 from airflow_provider.storage.nights import EarlierNights, Entry, Night, TaskKey, entries_with
 
 MAX_DOCUMENTS = 200  # of a search
-MAX_DATES = 30  # of a document
+MAX_NIGHTS = 60  # of a document
 
 
 @dataclass
 class DocumentNight:
     """What a night says about one document.
 
+    :param date: of the night, with its time if there are several on that day
     :param document: its row of the manifest
     :param findings: on it, by framework and criterion
     :param decisions: of experts
@@ -50,23 +52,23 @@ class DocumentTables:
         return list(islice(dict.fromkeys(matching), MAX_DOCUMENTS))
 
     def latest_rows(self, kind: str = "ingest", table: str = "manifest") -> Iterator[tuple[str, Row]]:
-        """Iterate over the rows of the latest date that has some, with the date; the latest run first."""
-        for day, entries in islice(self._by_date(kind, table), 1):
+        """Iterate over the rows of the latest run that has some, with the date of its night."""
+        for night, entries in islice(self._by_night(kind, table), 1):
             for entry in entries:
-                yield from ((day, row) for row in read_valid_rows(entry.location(table)))
+                yield from ((night.date, row) for row in read_valid_rows(entry.location(table)))
 
     def read(self, source: str) -> list[DocumentNight]:
         """Return the nights of a document, newest first."""
-        nights: dict[str, DocumentNight] = {}
+        nights: dict[Night, DocumentNight] = {}
 
         def rows(kind: str, table: str) -> Iterator[tuple[DocumentNight, Row]]:
-            for day, entries in islice(self._by_date(kind, table), MAX_DATES):
+            for at, entries in islice(self._by_night(kind, table), MAX_NIGHTS):
                 # Tables of assessments and decisions have other keys than sources.
                 some = entries_with(entries, table, [source]) if kind == "ingest" else entries
                 for entry in reversed(list(some)):
                     for row in read_valid_rows(entry.location(table)):
                         if row.get("source") == source:
-                            yield nights.setdefault(day, DocumentNight(day)), row
+                            yield nights.setdefault(at, DocumentNight(at.date)), row
 
         for night, row in rows("ingest", "manifest"):
             night.document = row
@@ -74,10 +76,13 @@ class DocumentTables:
             night.findings[str(row.get("framework")), str(row.get("criterion"))] = row
         for night, row in rows("review", "decisions"):
             night.decisions.append(row)
-        return sorted(nights.values(), key=lambda night: night.date, reverse=True)
+        days = Counter(at.date for at in nights)
+        for at, night in nights.items():
+            night.date = at.date if days[at.date] == 1 else at.at[:16].replace("T", " ")
+        return [nights[at] for at in sorted(nights, key=lambda at: (at.at, at.run), reverse=True)]
 
-    def _by_date(self, kind: str, table: str) -> Iterator[tuple[str, list[Entry]]]:
-        """Iterate over the entries that have a table, by date, newest first."""
+    def _by_night(self, kind: str, table: str) -> Iterator[tuple[Night, list[Entry]]]:
+        """Iterate over the entries that have a table, by the run that published them, newest first."""
         tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()
         nights = EarlierNights(self.root, kind, Night(tomorrow, ""), TaskKey("", ""))
         counted = (
@@ -85,5 +90,8 @@ class DocumentTables:
             for entry in nights.entries()
             if table in entry.tables and (self._dag_ids is None or entry.task.dag_id in self._dag_ids)
         )
-        for day, entries in groupby(counted, key=lambda entry: entry.night.date):
-            yield day, list(entries)
+        for _, entries in groupby(counted, key=lambda entry: entry.night.at):
+            runs: dict[Night, list[Entry]] = {}
+            for entry in entries:
+                runs.setdefault(entry.night, []).append(entry)
+            yield from runs.items()

@@ -60,7 +60,7 @@ def test_failures_lists_what_failed_in_the_latest_night(root: Path, folder: str,
 
 
 def test_a_later_run_of_the_night_counts(root: Path, call: Call) -> None:
-    publish(root, "2026-03-02", "ingest", "manifest", BAD_ROW | {"status": "COMPLETED"}, run="again")
+    publish(root, "2026-03-02", "ingest", "manifest", GOOD_ROW, run="again")  # without the broken one
     publish(root, "2026-03-02", "assess", "assessments", {**GOOD_ROW, "framework": "DORA"}, run="again")
     printed = call("failures", root)
     assert (printed.code, printed.out) == (GOOD, "Nothing failed in the latest night.\n")
@@ -83,6 +83,12 @@ def test_history_prints_all_nights_of_a_document(root: Path, call: Call) -> None
         ("2026-03-02", 0, 0),
         ("2026-03-01", 1, 0),
     ]
+
+
+def test_runs_of_one_date_are_told_apart(root: Path, call: Call) -> None:
+    publish(root, "2026-03-02", "ingest", "manifest", GOOD_ROW | {"status": "FAILED"}, run="again")
+    lines = [line for line in call("history", root, "good").out.splitlines() if "2026-03-02" in line]
+    assert [line.partition("  ")[0] for line in lines] == ["2026-03-02 05:00", "2026-03-02 00:00"]
 
 
 @pytest.mark.parametrize(
