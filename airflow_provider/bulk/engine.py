@@ -16,7 +16,7 @@ from airflow_provider.bulk.pipeline import Pipeline
 from airflow_provider.event_loop import for_each, run_to_end
 from airflow_provider.exceptions import ComplianceError, ComplianceSupersededError
 from airflow_provider.waiting.poller import Subscription
-from airflow_provider.waiting.results import Record
+from airflow_provider.waiting.results import UNKNOWN, Record
 from airflow_provider.waiting.rules import SETUP_ERRORS
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class BulkEngine(Generic[I]):
         while True:
             await pipeline.wait_until(lambda: bool(pipeline.stuck))
             await self._checkpoint.check_owner()
-            found = await for_each(pipeline.process_again, pipeline.stuck, options.concurrency)
+            found = await for_each(self._process_again, pipeline.stuck, options.concurrency)
             given_up = [job_id for job_id, is_given_up in found.items() if is_given_up]
             ended = await self._cancel(given_up) if options.cancel_on_kill else {}
             for job_id in given_up:
@@ -185,6 +185,18 @@ class BulkEngine(Generic[I]):
                     pipeline.fail_stuck(job_id)
             pipeline.stuck = []
             pipeline.has_changed.set()
+
+    async def _process_again(self, job_id: str) -> bool:
+        """Have a stuck job processed again, unless it has ended, or that is not known."""
+        try:
+            ended = await self._steps.kind.find_ended(self._client, job_id)
+        except ComplianceError:
+            return False
+        if ended is None:
+            return await self._pipeline.process_again(job_id)
+        if ended["status"] != UNKNOWN:
+            self._pipeline.on_update(job_id, ended)
+        return False
 
     async def _finish_late(self) -> None:
         """After the deadline, poll once more and fetch what is completed, then cancel what is not."""

@@ -121,13 +121,17 @@ class JobKind(ABC):
 
         To cancel is to delete, so it is polled just before, and left alone where that fails.
         """
+        ended = await self.find_ended(client, identifier)
+        if ended is None:
+            await self.delete(client, identifier)
+        return ended
+
+    async def find_ended(self, client: Client, identifier: str) -> Record | None:
+        """Return the record of one that has ended, None for one in flight; by its own status."""
         found = await self.poll_one(client, identifier)
         if isinstance(found, ComplianceError):
             raise found
-        if found["status"] in FINAL:
-            return found
-        await self.delete(client, identifier)
-        return None
+        return found if found["status"] in FINAL else None
 
     async def cancel_in_flight(
         self,
@@ -206,8 +210,8 @@ class Jobs(JobKind):
     def _unknown(self, identifier: str, error: ComplianceError) -> Record:
         return job_record(identifier, None)
 
-    async def cancel(self, client: Client, identifier: str) -> Record | None:
-        """Cancel a job, unless its own status says that it has ended: that of a batch may be behind."""
+    async def find_ended(self, client: Client, identifier: str) -> Record | None:
+        """Ask for the status of the job itself: that of a batch may be behind."""
         try:
             single = to_record(await client.get_status(identifier))
         except ComplianceNotFoundError:
@@ -215,7 +219,6 @@ class Jobs(JobKind):
                 raise
             return job_record(identifier, None)
         if single["status"] not in FINAL:
-            await self.delete(client, identifier)
             return None
         found = await self.poll_one(client, identifier)  # with its times, which its own status does not have
         return single if isinstance(found, ComplianceError) or found["status"] not in FINAL else found

@@ -7,6 +7,7 @@ import logging
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,9 @@ from airflow_provider import exceptions as exc
 from airflow_provider.bulk import backoff, engine, pipeline
 from airflow_provider.bulk.items import COMPLETED, FAILED, SUBMITTED, Item
 from airflow_provider.waiting import rules
+from tests.support import polled
 from tests.support.bulk import Night
+from tests.support.polled import RUNNING
 from tests.support.virtual_time import seconds
 
 AWAY = exc.ComplianceServerError("The service is away.", status=503)
@@ -144,6 +147,24 @@ def test_a_stuck_job_is_processed_again_then_fails_alone_and_is_cancelled(
     assert not items[0].is_permanent_failure
     assert night.service.cancelled == (["a"] if cancel_on_kill else [])
     assert night.journal.flushes[-1] == pytest.approx(201, abs=2)
+
+
+def test_a_stuck_job_that_has_ended_is_not_processed_again(
+    night: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its batch is behind: only its own status says so."""
+    night.service.job("a", s90=DONE)
+
+    async def poll_late(kind: Any, ids: list[str], on_result: Any) -> None:
+        for identifier in ids:
+            on_result(identifier, RUNNING)
+
+    monkeypatch.setattr(polled._Kind, "_poll", poll_late)
+    item = Item("a")
+    night.run(item, job_seconds=100.0)
+    assert item.state == COMPLETED
+    assert night.steps.of("retry") == []
+    assert night.service.cancelled == []
 
 
 def test_a_job_that_ends_before_it_is_given_up_is_fetched(night: Night) -> None:

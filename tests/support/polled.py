@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.waiting.kinds import NO_LIMITER, JobKind, OnResult
+from airflow_provider.waiting.results import FINAL
 from airflow_provider.waiting.rules import Limiter
 from tests.support.virtual_time import seconds
 
@@ -156,6 +157,12 @@ class _Kind(JobKind):
             if isinstance(found, Exception) and not isinstance(found, ComplianceError):
                 raise found
             on_result(each, found)
+
+    async def find_ended(self, client: Any, identifier: str) -> Any:
+        found = self._service.result(identifier)
+        if isinstance(found, Exception):
+            raise found
+        return found if found["status"] in FINAL else None
 
     async def _send_delete(self, client: Any, identifier: str) -> None:
         self._service.cancelled.append(identifier)
