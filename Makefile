@@ -103,7 +103,7 @@ compat: $(addprefix cell-,$(HERE)) ## what knows Airflow, on other versions of A
 # Every version runs what depends on Airflow; the oldest also what it brings along, such as fsspec, and a whole night; the lowest
 # versions what our dependencies are used for.
 ON_AIRFLOW := operators policies review sensors transfers triggers $(patsubst %,assess/test_%.py,inputs operator reviewed_nights) \
-  $(patsubst %,evidence/test_%.py,dag operator) $(patsubst %,frameworks/test_%.py,older_airflow operators watching watching_faults watching_state) \
+  $(patsubst %,evidence/test_%.py,dag operator) $(patsubst %,frameworks/test_%.py,older_airflow operators watching watching_faults) \
   $(patsubst %,hooks/test_%.py,compliance_hook configuration connection forking) ingest/test_operator.py \
   $(patsubst %,test_%.py,imports params private_apis provider_info)
 ON_EACH_AIRFLOW := airflow-2.11-py3.11 airflow-3.1-py3.12 airflow-3.4-py3.13 # 3.3: make test-commands

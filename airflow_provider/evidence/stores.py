@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -45,7 +46,8 @@ class RemoteStore:
             try:
                 location.fs.get_file(location.path, copy.name, **self._options)
             except Exception as error:
-                copy.close()
+                with suppress(FileNotFoundError):  # some libraries remove what they could not fill
+                    copy.close()
                 if isinstance(error, FileNotFoundError):
                     raise Problem(MISSING, f"{location} does not exist") from None
                 if isinstance(error, IsADirectoryError | ValueError):

@@ -338,6 +338,7 @@ def test_a_store_is_asked_again_after_an_outage(
 
     def get(*arguments: Any, **options: Any) -> None:
         if remaining:
+            Path(arguments[1]).unlink()  # as gcsfs does
             raise remaining.pop()
         get_file(*arguments, **options)
 
