@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -113,13 +111,6 @@ def test_a_renamed_connection_to_the_same_account_finds_the_job(
     assert service.count("cancel", 200) == 1
 
 
-def read_other(get_connection: Callable[[str], Any], conn_id: str) -> Any:
-    """Read connections as a secrets backend does that fails for one of them."""
-    if conn_id != "other":
-        raise RuntimeError("the secrets backend is sealed")
-    return get_connection(conn_id)
-
-
 @pytest.mark.parametrize("old", ["there", "gone", "unreadable"])
 @pytest.mark.parametrize("is_cleared", [False, True], ids=["retry", "clear"])
 def test_a_task_with_another_connection_does_not_need_the_old_one(
@@ -137,8 +128,14 @@ def test_a_task_with_another_connection_does_not_need_the_old_one(
     if old == "gone":
         monkeypatch.delenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT")
     elif old == "unreadable":
-        read = functools.partial(read_other, ComplianceHook.get_connection)
-        monkeypatch.setattr(ComplianceHook, "get_connection", read)
+        get_connection = ComplianceHook.get_connection
+
+        def read(conn_id: str) -> Any:
+            if conn_id != "other":
+                raise RuntimeError("the secrets backend is sealed")
+            return get_connection(conn_id)
+
+        monkeypatch.setattr(ComplianceHook, "get_connection", staticmethod(read))
     if is_cleared:
         attempts.clear()
     assert attempts.run(submit(conn_id="other")) != first
