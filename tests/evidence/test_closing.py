@@ -509,3 +509,12 @@ def test_a_damaged_record_of_the_past_does_not_stop_tonight(
     result = nights.close(3, ingested=nights.ingested("3", a="COMPLETED"))
     assert result["night"].endswith("00000003.json")
     assert "00000001.json' is damaged" in caplog.text
+
+
+def test_each_document_has_a_digest_of_its_own_over_all_of_its_rows(nights: Nights) -> None:
+    nights.close(
+        1, ingested=nights.ingested("1", a="FAILED", b="FAILED"), assessed=nights.assessed("1", "a", "b")
+    )
+    tables = nights.entries[0].record["manifests"]
+    lists = [read(f"{nights.base}_evidence/digests/{table['digests']}.txt").split() for table in tables]
+    assert [list(map(int, found[1::2])) for found in lists] == [[1, 1], [1, 1], [2, 2]]
