@@ -97,17 +97,6 @@ def test_every_constraints_file_that_is_named_exists() -> None:
     assert not [file for file in named - published if not (ROOT / file).exists()]
 
 
-GUIDES = re.findall(
-    r"^:caption: (?:Guides|Operations)\n:hidden:\n\n(.*?)^```", PAGES["index.md"], re.DOTALL | re.MULTILINE
-)
-
-
-def test_one_page_says_how_every_guide_was_tested() -> None:
-    page = PAGES["measurements.md"]
-    assert {*"".join(GUIDES).split()} - {"operations"} <= set(re.findall(r"\]\((\w[\w-]*)\.md\)", page))
-    assert not [path for path in re.findall(r"`(tests/[\w/.]+)`", page) if not (ROOT / path).exists()]
-
-
 @pytest.mark.parametrize(
     "word", ["alert", "stuck", "429", "403", "standalone", "Bad Request", "LocalExecutor"]
 )
