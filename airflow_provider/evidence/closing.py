@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import platform
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +31,7 @@ NAMED_TASKS = 10  # in the log
 MAX_VANISHED = 50  # documents that the report names
 TRANSFERS = 8  # of manifests at the same time
 RECORD_VERSION = 2
+FAILURES = ("failed", "assessments_failed", "missing", "failed_tasks", "vanished", "gone_frameworks")
 
 
 def check_root(destination: Location, root: Location) -> None:
@@ -73,10 +75,9 @@ class Closing:
         )
         self._chain = Chain(root)
         self._tables: list[NightTable] = []
-        self._counts: NightCounts | None = None
 
-    def run(self) -> ChainRecord:
-        """Write the evidence, and last the record; return it."""
+    def run(self) -> tuple[ChainRecord, str]:
+        """Write the evidence, and last the record; return it, and the headline of the night."""
         if self._missing:
             more = len(self._missing) - NAMED_TASKS
             self._log.warning(
@@ -86,16 +87,16 @@ class Closing:
             )
         with tempfile.TemporaryDirectory(prefix="night-") as folder:
             self._tables = self._copy_all(Path(folder))
-            entry = self._chain.append(self._make_record)
+            counts = self._read_and_seal()
+            entry = self._chain.append(functools.partial(self._make_record, counts))
         self._log.info("The record of the night is %s, SHA-256 %s.", entry.uri, entry.sha256)
-        return entry
+        return entry, pages.summarize_night(entry.record, counts.documents, counts.verdicts)[2]
 
-    def _make_record(self, head: ChainRecord | None) -> dict[str, Any] | ChainRecord:
+    def _make_record(self, counts: NightCounts, head: ChainRecord | None) -> dict[str, Any] | ChainRecord:
         """Return the record that comes after the head, or the one that has closed the night with the same."""
         revision, nights = find_earlier(self._chain, head, self._key)
         if revision:
             self._check_superseded(revision)
-        counts = self._counts = self._counts or self._read_and_seal()
         if revision and self._is_closed_by(revision):
             self._log.info("This night is closed already, and no manifest has changed: nothing is added.")
             return revision
@@ -155,7 +156,7 @@ class Closing:
         )
 
     def _read_and_seal(self) -> NightCounts:
-        """Return what the tables say, and store their digests; once, however often others add a record."""
+        """Return what the tables say, and store their digests."""
         counts = NightCounts(self._tables)
         _in_parallel(lambda table: table.seal(self._root), self._tables)
         return counts
@@ -214,8 +215,6 @@ class Closing:
             self._log.warning("Could not compare with the documents of an earlier night: %s", error)
         total = int(_total(night, "documents"))
         vanished = max(len(seen), total - counts.documents.total)
-        if vanished:
-            self._log.warning("%s of %s documents vanished.", vanished, total)
         compared = {**night.reference, "night": night.record.get("night"), "documents": total}
         return compared, vanished, named
 
@@ -226,6 +225,11 @@ class Closing:
         location = self._destination / NIGHT_FOLDER / f"report-{sha256[:16]}.html"
         store_once(location, data, sha256)
         return {"path": below(location, self._root), "sha256": sha256}
+
+
+def has_failures(record: Mapping[str, Any]) -> bool:
+    """Return whether something failed in a night; verdicts that got worse have not."""
+    return bool(record["warnings"]) or any(record["totals"][name] for name in FAILURES)
 
 
 def _total(night: ChainRecord, name: str) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 from airflow.providers.common.compat.sdk import (
     AirflowFailException,
@@ -331,12 +331,15 @@ class ComplianceReportLink(PushedLink):
     xcom_key = REPORT_URL
 
 
-def push_report(ti: Any, report: Location) -> None:
-    """Let Airflow's pages find a report, and link to it."""
+def push_report(ti: Any, report: Location) -> str:
+    """Let Airflow's pages find a report, and link to it; return where to find it, for people."""
     ti.xcom_push(key=REPORT_KEY, value=report.uri)
     # Even an empty link: Airflow logs an error for a link whose XCom is missing.
     page = page_of("reports", ti.dag_id, ti.run_id, ti.task_id, str(ti.map_index))
-    ti.xcom_push(key=REPORT_URL, value=_configured_link(report) or page)
+    link = _configured_link(report) or page
+    ti.xcom_push(key=REPORT_URL, value=link)
+    url = urljoin(conf.get("api", "base_url", fallback="") or "", link)
+    return url if link and urlsplit(url).netloc else str(report)
 
 
 def page_of(*parts: str) -> str:

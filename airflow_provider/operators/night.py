@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -45,7 +46,8 @@ class ComplianceCloseNightOperator(StoringMixin, BaseOperator):
     it adds nothing.
 
     Returns the URIs of the record (`night`) and the `report`, the `sha256` of the record and of the
-    `previous` one in the chain, the `revision`, and the totals.
+    `previous` one in the chain, the `revision`, the totals, and the `headline` of the report, which the log
+    has, too: as a warning if something failed.
 
     :param ingested: outputs of ingest tasks, one or many, mapped or not; or URIs of their manifests
     :param assessed: outputs of assess tasks, one or many, mapped or not; or URIs of their tables
@@ -100,7 +102,7 @@ class ComplianceCloseNightOperator(StoringMixin, BaseOperator):
     @entry_point
     def execute(self, context: Context) -> dict[str, Any]:
         """Close the night."""
-        from airflow_provider.evidence.closing import Closing, to_result
+        from airflow_provider.evidence.closing import Closing, has_failures, to_result
         from airflow_provider.evidence.manifests import Outputs
 
         destination = Location.to_write(self.destination)
@@ -108,9 +110,11 @@ class ComplianceCloseNightOperator(StoringMixin, BaseOperator):
         outputs = Outputs.parse(ingested=self.ingested, assessed=self.assessed, reviewed=self.reviewed)
         tasks, writers = self._night_tasks()
         states = task_states(context, tasks)
-        closed = Closing(context, outputs, states, destination, root, self.log, writers).run()
-        result = to_result(closed, root)
-        push_report(context["ti"], Location(result["report"]))
+        closed, headline = Closing(context, outputs, states, destination, root, self.log, writers).run()
+        result = {**to_result(closed, root), "headline": headline}
+        address = push_report(context["ti"], Location(result["report"]))
+        level = logging.WARNING if has_failures(closed.record) else logging.INFO
+        self.log.log(level, "%s Report: %s", headline, address)
         context["ti"].xcom_push(key=ROOT_KEY, value=root.uri)
         manifests = [root / str(table["path"]) for table in closed.record["manifests"]]
         written = Lineage(tables={Location(closed.uri): 1}, texts=manifests)

@@ -42,19 +42,18 @@ def render_night(
     :param vanished: the first documents of an earlier night that are not among tonight's
     """
     root = shlex.quote(sanitize(Location(record["root"]).address))  # without the connection of Airflow
-    is_compared = verdicts.total > verdicts.new  # whether any verdict had one in the previous night
-    tone, status, headline = _summarize(record, documents, verdicts, is_compared)
+    tone, status, headline = summarize_night(record, documents, verdicts)
     earlier = [TrendPoint.parse(*night) for night in trend[: MAX_TREND_NIGHTS - 1]]
     return render(
         "night.html",
         record=record,
         documents=documents,
         verdicts=verdicts,
-        is_compared=is_compared,
+        is_compared=_is_compared(verdicts),
         night=format_night(record["night"]),
         tone=tone,
         status=status,
-        headline=headline,
+        headline=_COUNT.sub("\u00a0", headline),
         last=earlier[0] if earlier else None,
         more_documents=documents.total - earlier[0].numbers["documents"] if earlier else 0,
         trend=plot_trend([TrendPoint.parse(record["night"], record["totals"]), *earlier]),
@@ -68,8 +67,12 @@ def render_night(
     )
 
 
-def _summarize(
-    record: Mapping[str, Any], documents: OutcomeStats, verdicts: VerdictCounts, is_compared: bool
+def _is_compared(verdicts: VerdictCounts) -> bool:
+    return verdicts.total > verdicts.new  # any verdict had one in the previous night
+
+
+def summarize_night(
+    record: Mapping[str, Any], documents: OutcomeStats, verdicts: VerdictCounts
 ) -> tuple[str, str, str]:
     """Return the tone, the status and the headline: of several problems, the worst."""
     states = [("idle", "Nothing to do")]
@@ -89,8 +92,9 @@ def _summarize(
         states.append(("warn", "Less than expected"))
     if record["failed_tasks"]:
         states.append(("warn", f"{plural(len(record['failed_tasks']), 'task')} failed"))
+        sentences.append(f"{plural(len(record['failed_tasks']), 'task')} failed.")
     states += verdicts.states()
-    sentences += verdicts.sentences(is_compared=is_compared)
+    sentences += verdicts.sentences(is_compared=_is_compared(verdicts))
     if documents.total:
         tone, status, sentence = summarize(documents)
         states.append((tone, status))
@@ -99,4 +103,4 @@ def _summarize(
     if tone == "good" and documents.total and verdicts.cells:
         status = "Complete"
     headline = " ".join(sentences) or "There was nothing to do in this night."
-    return tone, status, _COUNT.sub("\u00a0", headline)
+    return tone, status, headline

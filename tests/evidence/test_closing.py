@@ -80,6 +80,7 @@ def test_a_night_becomes_one_record_with_everything_in_it(nights: Nights) -> Non
         "missing": 0,
         "failed_tasks": 0,
     }
+    assert result.pop("headline").startswith("The first night with verdicts: 0 missing, ")
     assert result == {
         "night": f"{nights.base}_evidence/nights/00000001.json",
         "report": f"{nights.base}{record['report']['path']}",

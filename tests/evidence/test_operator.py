@@ -16,18 +16,14 @@ from airflow_provider.operators.base import REPORT_URL
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.operators.night import ComplianceCloseNightOperator
 from tests.evidence.nights import Nights, NightTask, context_of
-from tests.support.attempts import TaskInstance
+from tests.support.attempts import TaskInstance, heard
 
 
 def run(nights: Nights, day: int = 1, **parameters: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    task = ComplianceCloseNightOperator(
-        task_id="close",
-        destination=nights.destination(day),
-        ingested=nights.ingested(str(day), a="COMPLETED"),
-        **parameters,
-    )
+    parameters = {"ingested": nights.ingested(str(day), a="COMPLETED"), **parameters}
+    task = ComplianceCloseNightOperator(task_id="close", destination=nights.destination(day), **parameters)
     context: Any = context_of(day)
-    return task.execute(context), context
+    return heard(task).execute(context), context
 
 
 PAGE = "/compliance/reports/d/run-1/close/-1" if HAS_FORMS else ""
@@ -65,6 +61,38 @@ def test_each_asset_gets_one_event_with_the_result(nights: Nights) -> None:
 def test_a_mapped_task_is_named_by_its_destination(nights: Nights) -> None:
     task = ComplianceCloseNightOperator(task_id="close", destination=f"s3://b/{'x' * 200}")
     assert (len(task.title), task.title[-1]) == (100, "…")
+
+
+@pytest.mark.parametrize(
+    ("document", "base_url", "level", "line"),
+    [
+        ("COMPLETED", "", "INFO", "1 document: 1 new or changed. Report: REPORT"),
+        ("FAILED", "", "WARNING", "1 document: 1 failed. Report: REPORT"),
+        pytest.param(
+            "FAILED",
+            "https://airflow.example.com/a/",
+            "WARNING",
+            "1 document: 1 failed. Report: https://airflow.example.com/a/compliance/reports/d/run-1/close/-1",
+            marks=pytest.mark.skipif(not HAS_FORMS, reason="there are no pages before Airflow 3.1"),
+        ),
+    ],
+)
+def test_log_has_the_headline_and_the_address_of_the_report(
+    nights: Nights,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    document: str,
+    base_url: str,
+    level: str,
+    line: str,
+) -> None:
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", base_url)
+    for _ in ("closed", "closed already"):
+        with caplog.at_level("INFO"):
+            result, _ = run(nights, ingested=nights.ingested("given", a=document))
+        logged = caplog.records[-1]
+        assert (logged.levelname, logged.message) == (level, line.replace("REPORT", result["report"]))
+        assert line.startswith(result["headline"])
 
 
 # -- states of tasks

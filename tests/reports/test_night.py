@@ -83,7 +83,7 @@ WORSE, BETTER = finding(category=MISSING, changed_from=GOOD), finding(changed_fr
             "warn",
         ),
         (Night([document()], warnings=["Less."]), ONE, "Less than expected", "warn"),
-        (Night([document()], failed_tasks=["a", "b"]), ONE, "2 tasks failed", "warn"),
+        (Night([document()], failed_tasks=["a", "b"]), f"2 tasks failed. {ONE}", "2 tasks failed", "warn"),
     ],
 )
 def test_the_headline_says_the_worst(night: Night, headline: str, status: str, tone: str) -> None:
