@@ -21,7 +21,7 @@ from pydantic import SecretStr
 from airflow_provider.client.aio import AsyncComplianceClient
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.sync import ComplianceClient
-from airflow_provider.ingest.sources import SourceFile
+from airflow_provider.ingest.files import SourceFile
 from benchmarks.comparison import judge, peak_mib
 
 ROUNDS = 5

@@ -38,10 +38,10 @@ TARGETS = {
     "frameworks/catalog": "tests/frameworks/test_catalog.py",
     "frameworks/watcher": "tests/frameworks/test_watcher.py tests/frameworks/test_catalog.py "
     "tests/frameworks/test_watching_faults.py",
-    "ingest/earlier": "tests/ingest/test_earlier_nights.py",
-    "ingest/listing": "tests/ingest/test_sources.py",
-    "ingest/resuming": "tests/ingest/test_outdated.py",
-    "ingest/sources": "tests/ingest/test_sources.py tests/ingest/test_source_evidence.py tests/test_night.py",
+    "ingest/earlier": "tests/ingest/test_outdated.py tests/ingest/test_earlier_nights.py",
+    "ingest/files": "tests/ingest/test_outdated.py tests/ingest/test_sources.py "
+    "tests/ingest/test_source_evidence.py",
+    "ingest/sources": "tests/ingest/test_sources.py tests/test_night.py",
     "ingest/documents": "tests/ingest/test_names.py tests/ingest/test_source_evidence.py "
     "tests/ingest/test_resuming.py",
     "assess/cells": "tests/assess/test_cells.py",

@@ -145,7 +145,9 @@ class Item:
         if not (self.job_id and self.completed_at):
             return self.reset()
         # Its job is completed, only its result was not fetched in time.
-        return replace(self.reset(), job_id=self.job_id, state=SUBMITTED, submitted_at=self.submitted_at)
+        again = replace(self, state=SUBMITTED, error="", completed_at=None, is_permanent_failure=False)
+        again.retry_count = again.resubmit_count = 0
+        return again
 
     def set_attempt(self, provenance: Mapping[str, Any]) -> None:
         """Keep which attempt of the task has finished it."""

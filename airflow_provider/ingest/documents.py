@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from airflow_provider.addresses import is_redacted
 from airflow_provider.bulk.items import Item, Steps
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.ingest.sources import SourceFile, is_page
+from airflow_provider.ingest.files import SourceFile
+from airflow_provider.ingest.sources import is_page
 from airflow_provider.provenance import PROVENANCE_COLUMNS
 from airflow_provider.storage import names
 from airflow_provider.storage.locations import Location
@@ -98,14 +99,6 @@ class Document(Item):
     def reset(self) -> Self:
         """Return the same document with everything still to do."""
         return replace(super(Document, self).reset(), _address=self._address)
-
-    def for_retry(self) -> Self:
-        """Return it as the next attempt of the task starts with it: a failed one is processed again."""
-        again = super(Document, self).for_retry()
-        if again.job_id:
-            for name in SOURCE_FIELDS:
-                setattr(again, name, getattr(self, name))
-        return again
 
 
 class IngestSteps(Steps[Document]):

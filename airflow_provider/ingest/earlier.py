@@ -1,22 +1,25 @@
-"""What earlier nights say about documents: which are unchanged, which fail night after night."""
+"""What is left to do of each document, after what earlier attempts and nights have done."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED
+from airflow_provider.bulk.counts import MAX_FAILURES_SHOWN
+from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED, SUBMITTED, resume
 from airflow_provider.event_loop import for_each, in_thread
-from airflow_provider.exceptions import ComplianceError, ComplianceNotFoundError
+from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceNotFoundError
 from airflow_provider.ingest.documents import SOURCE_FIELDS, Document
-from airflow_provider.ingest.resuming import Outdated, find_outdated, read_version
+from airflow_provider.ingest.files import Outdated, find_outdated, read_version
 from airflow_provider.ingest.sources import is_page
 from airflow_provider.reports.outcomes import GIVEN_UP
 from airflow_provider.reports.page import plural
 from airflow_provider.storage.jsonl import Row
+from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import printable
 from airflow_provider.storage.nights import EarlierNights, latest_rows
 from airflow_provider.waiting import rules
 from airflow_provider.waiting.kinds import JOBS
@@ -31,6 +34,59 @@ PAGE_RETRY_DAYS = 7  # after which a web page is tried again: whether it has cha
 MAX_ERROR_CHARS = 300
 TEXT_FIELDS = ("path", "job_id", "bytes", "sha256", "completed_at", *SOURCE_FIELDS)
 
+Stores = dict[tuple[str, str | None], Exception | None]
+
+
+def resume_documents(
+    addresses: Mapping[str, str], earlier: Mapping[str, Document], *, is_new_attempt: bool, log: Any
+) -> list[Document]:
+    """Return all documents, each as far as it has come; in the task's own thread.
+
+    :param addresses: of all documents, by source
+    :param is_new_attempt: failed documents are processed again; not so after a deferral
+    """
+    if earlier:
+        log.info("Resuming from an earlier attempt, which knew %s.", plural(len(earlier)))
+    documents = resume(addresses, earlier, Document, is_new_attempt=is_new_attempt)
+    stores: Stores = {}
+    for document in documents:
+        document.set_address(addresses[document.source])
+        error = _source_error(document.address, stores)
+        if error and document.state is PENDING:
+            document.fail(error)
+    return documents
+
+
+def find_removed(known: Mapping[str, Document], listed: Collection[str], log: Any) -> list[str]:
+    """Return the jobs in flight of documents that are no longer listed, to be cancelled."""
+    kept = {document.job_id for source, document in known.items() if source in listed}
+    removed = [document for source, document in known.items() if source not in listed]
+    jobs = {document.job_id for document in removed if document.job_id and not document.state.is_final} - kept
+    if jobs:
+        log.warning("No longer listed: %s in flight: %s", plural(len(jobs), "job"), sorted(jobs))
+    return sorted(jobs)
+
+
+def _source_error(source: str, stores: Stores) -> Exception | None:
+    """Return what is wrong with a source before it is submitted; Airflow is asked once for each store."""
+    if not source.strip():
+        return ComplianceInputError("The source is blank: remove the empty entry from the list.")
+    if is_page(source):
+        is_text = printable(source) == source
+        return None if is_text else ComplianceInputError(f"'{printable(source)}' is not a valid URL.")
+    try:
+        location = Location(source)
+    except ComplianceInputError as error:
+        return error
+    store = location.protocol, location.conn_id
+    if store not in stores:
+        try:
+            _ = location.fs
+            stores[store] = None
+        except Exception as error:  # of any kind: other sources may be fine
+            stores[store] = error
+    return stores[store]
+
 
 @dataclass(eq=False)
 class EarlierDocuments:
@@ -39,7 +95,6 @@ class EarlierDocuments:
     :param max_age: seconds for which a web page counts as unchanged; None is never
     :param give_up_after: how many nights in a row; None is never
     :param skip_unchanged: do not send what has not changed
-    :ivar given_up: sources that are not sent, because they have failed in too many nights in a row
     """
 
     nights: EarlierNights
@@ -49,130 +104,114 @@ class EarlierDocuments:
     max_age: float | None = None
     give_up_after: int | None = None
     skip_unchanged: bool = False
-    given_up: set[str] = field(default_factory=set, init=False)
-    _previous: dict[str, tuple[str, Document] | None] = field(default_factory=dict, init=False)
+    _previous: dict[str, tuple[str, Document]] = field(default_factory=dict, init=False)
 
     async def decide(
-        self,
-        documents: list[Document],
-        started: Collection[str] = (),
-        client: AsyncComplianceClient | None = None,
-    ) -> list[Document]:
-        """Skip what is unchanged, and give up what fails every night; return what is skipped.
+        self, documents: list[Document], client: AsyncComplianceClient | None = None
+    ) -> tuple[list[Document], list[str]]:
+        """Decide once per attempt what is left to do, with documents as earlier attempts have left them.
 
-        :param started: sources that this attempt has started with before it deferred; they are not given up
-        :param client: to ask whether the service still knows their jobs; None if that does not matter
+        What has changed is processed again, what is unchanged since an earlier night is skipped, and what
+        fails every night is given up. A source that is gone, or whose version can't be read, has not changed
+        as far as is known. What an earlier attempt has skipped is decided again: its text may have been
+        replaced since.
+
+        :param client: to ask whether the service still knows the jobs of what is unchanged; None if that
+            does not matter
+        :return: documents of which nothing is left to do now, for the journal; outdated jobs in flight
         """
-        # What an earlier attempt has skipped is decided again: its text may have been replaced since.
-        undecided = {
-            document.source: document
-            for document in documents
-            if document.state is PENDING or (document.state is SKIPPED and document.source not in started)
-        }
-        unchanged: dict[str, Document] = {}
-        if self.skip_unchanged:
-            texts = await in_thread(self._read_texts, undecided.values())
-            unchanged = await self._find_unchanged(texts, undecided, client)
-        skipped = []
+        texts = await in_thread(self._read_texts, documents) if self.skip_unchanged else {}
+        started = (document for document in documents if document.state in (SUBMITTED, COMPLETED))
+        outdated = await find_outdated([*started, *texts.values()], 2 * self.concurrency)
+        jobs = {text.job_id for source, text in texts.items() if source not in outdated}
+        forgotten = await find_forgotten(client, jobs, self.log) if client and jobs else set()
+        decided, replaced = [], set()
         for number, document in enumerate(documents):
-            if text := unchanged.get(document.source):
-                if document.state is PENDING or not _has_same_text(document, text):
+            text, reason = texts.get(document.source), outdated.get(document.source)
+            if document.state in (PENDING, SKIPPED):
+                # A source that is gone after its document was skipped has not changed.
+                is_same = reason is None or (reason is Outdated.GONE and document.state is SKIPPED)
+                if not text or not is_same or text.job_id in forgotten:
+                    documents[number] = document.reset()
+                elif not _has_same_text(document, text):
                     documents[number] = text
-                    skipped.append(text)
-            elif document.source in undecided:
+                    decided.append(text)
+            elif reason is Outdated.TEXT:
+                documents[number] = replace(document, state=SUBMITTED)
+            elif reason is Outdated.SOURCE:
                 documents[number] = document.reset()
-        # After a clear and a deferral, its own manifest may have said so already.
-        self.given_up |= {document.source for document in documents if document.error.startswith(GIVEN_UP)}
+                self.log.info("'%s' has changed since it was submitted: submitting it again.", document.label)
+                replaced |= set() if document.state.is_final else {document.job_id}
         if self.give_up_after:
-            candidates = [
-                number
-                for number, document in enumerate(documents)
-                if document.state in (PENDING, FAILED) and document.source not in started
-            ]
-            await in_thread(self._read, [documents[number].source for number in candidates])
-            await self._give_up(documents, candidates, self.give_up_after)
-        return skipped
-
-    def _read(self, sources: Iterable[str]) -> None:
-        """Read the latest row of each document, unless it is known; blocks."""
-        wanted = [source for source in sources if source not in self._previous]
-        self._previous |= dict.fromkeys(wanted)
-        entries = (entry for entry in self.nights.entries() if entry.account == self.account)
-        for entry, row in latest_rows(entries, MANIFEST_TABLE, wanted, lambda row: row.get("source")):
-            self._previous[row["source"]] = entry.night.at, Document.from_record(row)
+            decided += await self._give_up(documents, self.give_up_after)
+        return decided, sorted(replaced - {document.job_id for document in documents})
 
     def _read_texts(self, documents: Iterable[Document]) -> dict[str, Document]:
-        """Return the latest text of each document, as a skipped document points to it; blocks.
+        """Return the latest text of each document to be decided, as a skipped one points to it; blocks.
 
         Files are yet to be compared; of web pages only those that are young enough.
         """
-        addresses = {document.source: document.address for document in documents}
-        entries = (entry for entry in self.nights.entries(same_time=True) if entry.account == self.account)
+        wanted = {document.source: document for document in documents if document.state in (PENDING, SKIPPED)}
         texts: dict[str, Document] = {}
-        for _, row in latest_rows(entries, MANIFEST_TABLE, addresses, _source_with_text):
+        entries = (entry for entry in self.nights.entries(same_time=True) if entry.account == self.account)
+        for _, row in latest_rows(entries, MANIFEST_TABLE, wanted, _source_with_text):
             earlier, source = Document.from_record(row), row["source"]
             if _is_young(earlier, self.max_age) if is_page(source) else earlier.source_version:
                 values = {name: getattr(earlier, name) for name in TEXT_FIELDS}
-                texts[source] = Document(source, state=SKIPPED, **values)
-                texts[source].set_address(addresses[source])
+                texts[source] = replace(wanted[source].reset(), state=SKIPPED, **values)
         return texts
 
-    async def _find_unchanged(
-        self,
-        texts: dict[str, Document],
-        undecided: Mapping[str, Document],
-        client: AsyncComplianceClient | None,
-    ) -> dict[str, Document]:
-        """Return the documents that have not changed since, and whose texts are still there."""
-        outdated = await find_outdated(texts.values(), 2 * self.concurrency)
-        gone = {source for source, reason in outdated.items() if reason is Outdated.GONE}
-        # A source that is gone after its document was skipped has not changed.
-        kept = {source for source in gone if undecided[source].state is SKIPPED}
-        unchanged = {source: text for source, text in texts.items() if source not in outdated.keys() - kept}
-        if client and unchanged:
-            missing = await find_missing(client, {text.job_id for text in unchanged.values()}, self.log)
-            if missing:
-                self.log.info("Submitting %s again: the service forgot their jobs.", plural(len(missing)))
-                unchanged = {source: text for source, text in unchanged.items() if text.job_id not in missing}
-        return unchanged
+    async def _read_previous(self, documents: Iterable[Document]) -> None:
+        """Read the latest row of each document, and of which night it is, unless that is known."""
+        wanted = [document.source for document in documents if document.source not in self._previous]
+        self._previous |= dict.fromkeys(wanted, ("", Document("")))
+        entries = (entry for entry in self.nights.entries() if entry.account == self.account)
+        rows = latest_rows(entries, MANIFEST_TABLE, wanted, lambda row: row.get("source"))
+        for entry, row in await in_thread(list, rows):
+            self._previous[row["source"]] = entry.night.at, Document.from_record(row)
 
-    async def _give_up(self, documents: list[Document], candidates: Iterable[int], nights: int) -> None:
-        """Fail documents that have failed in too many nights in a row, instead of sending them.
+    async def _give_up(self, documents: list[Document], nights: int) -> list[Document]:
+        """Fail documents that have failed in too many nights in a row, instead of sending them; return them.
 
         What an earlier attempt of this run says does not count, so a retry and a clear send it again.
         """
+        numbers = [n for n, document in enumerate(documents) if document.state in (PENDING, FAILED)]
+        await self._read_previous(documents[number] for number in numbers)
+        given_up: list[Document] = []
 
         async def check(number: int) -> None:
             document = documents[number]
-            at, previous = self._previous[document.source] or ("", Document(""))
+            at, previous = self._previous[document.source]
             is_due = previous.state is FAILED and previous.failed_nights >= nights
-            if not is_due or await self._may_succeed(document, at, previous):
-                return
-            failed = document.reset()  # it may have failed just now, because its source is not valid
-            failed.fail(_explain(previous))
-            _continue_streak(failed, previous)
-            documents[number] = failed
-            self.given_up.add(document.source)
+            if is_due and not await self._may_succeed(document, at, previous):
+                # It may have failed just now, because its source is not valid.
+                documents[number] = failed = document.reset()
+                failed.fail(_explain(previous))
+                _continue_streak(failed, previous)
+                given_up.append(failed)
 
-        await for_each(check, candidates, self.concurrency)
+        await for_each(check, numbers, self.concurrency)
+        if given_up:
+            self.log.warning("Not sending %s that failed every night:", plural(len(given_up)))
+        for document in given_up[:MAX_FAILURES_SHOWN]:
+            self.log.warning("'%s': %s", document.label, document.error)
+        return given_up
 
     async def count_failures(self, documents: Sequence[Document]) -> None:
-        """Set in how many nights in a row each failed document has failed."""
-        failed = [
-            document
-            for document in documents
-            if document.state is FAILED and document.source not in self.given_up
-        ]
+        """Set in how many nights in a row each document has failed."""
+        sent = [document for document in documents if not is_given_up(document)]
+        for document in sent:  # an earlier attempt may have counted
+            document.failed_nights, document.failed_since = 0, None
+        failed = [document for document in sent if document.state is FAILED]
         counted = {document.source for document in failed if _is_to_blame(document)}
-        others = len(documents) - len(self.given_up)
-        if len(counted) >= MIN_MANY_FAILURES and 2 * len(counted) > others:
+        if len(counted) >= MIN_MANY_FAILURES and 2 * len(counted) > len(sent):
             self.log.info("Most documents have failed: this night does not count for give_up_after.")
             counted = set()
-        await in_thread(self._read, [document.source for document in failed])
+        await self._read_previous(failed)
 
         async def count(number: int) -> None:
             document, night = failed[number], self.nights.night
-            at, previous = self._previous[document.source] or ("", Document(""))
+            at, previous = self._previous[document.source]
             if document.source in counted:
                 if not document.source_version and not is_page(document.source):
                     document.source_version = await self._version(document) or ""
@@ -184,14 +223,6 @@ class EarlierDocuments:
                 _continue_streak(document, previous)
 
         await for_each(count, range(len(failed)), self.concurrency)
-
-    def log_given_up(self, documents: Iterable[Document], shown: int) -> None:
-        """Name the first documents that were given up."""
-        given_up = [document for document in documents if document.source in self.given_up]
-        if given_up:
-            self.log.warning("Not sending %s that failed every night:", plural(len(given_up)))
-        for document in given_up[:shown]:
-            self.log.warning("'%s': %s", document.label, document.error)
 
     async def _may_succeed(self, document: Document, at: str, previous: Document) -> bool:
         """Return whether to send a document again: its source has changed, or whether it has is unknown.
@@ -213,16 +244,18 @@ class EarlierDocuments:
             return None if error.transient else ""
 
 
-async def find_missing(client: AsyncComplianceClient, uuids: Collection[str], log: Any) -> set[str]:
+async def find_forgotten(client: AsyncComplianceClient, uuids: Collection[str], log: Any) -> set[str]:
     """Return the jobs that the service does not know any more: it says so twice, some time apart.
 
     A service that refuses to tell ends nothing: what is missing shows when it is needed.
     """
-    missing = await _find_unknown(client, uuids, log)
-    if missing:
+    forgotten = await _find_unknown(client, uuids, log)
+    if forgotten:
         await asyncio.sleep(rules.UNKNOWN_SECONDS)
-        missing = await _find_unknown(client, missing, log)
-    return missing
+        forgotten = await _find_unknown(client, forgotten, log)
+    if forgotten:
+        log.info("Submitting %s again: the service forgot their jobs.", plural(len(forgotten)))
+    return forgotten
 
 
 async def _find_unknown(client: AsyncComplianceClient, uuids: Collection[str], log: Any) -> set[str]:
@@ -241,6 +274,11 @@ async def _find_unknown(client: AsyncComplianceClient, uuids: Collection[str], l
         left = [uuid for uuid, error in errors.items() if isinstance(error, ComplianceNotFoundError)]
     records = {uuid: found for uuid, found in found.items() if not isinstance(found, ComplianceError)}
     return {uuid for uuid, record in records.items() if record["status"] == UNKNOWN}
+
+
+def is_given_up(document: Document) -> bool:
+    """Return whether a document was not sent, because it has failed in too many nights in a row."""
+    return document.error.startswith(GIVEN_UP)
 
 
 def _has_same_text(one: Document, other: Document) -> bool:
@@ -277,7 +315,7 @@ def _continue_streak(document: Document, previous: Document) -> None:
 
 
 def _explain(previous: Document) -> str:
-    if previous.error.startswith(GIVEN_UP):
+    if is_given_up(previous):
         return previous.error
     when = f"after {PAGE_RETRY_DAYS} days" if is_page(previous.source) else "when its source changes"
     return (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from airflow_provider import metrics
@@ -13,7 +13,7 @@ from airflow_provider.bulk.deletes import FinishedJob, StoredObject, collect_fin
 from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED
 from airflow_provider.exceptions import ComplianceIngestError
 from airflow_provider.ingest.documents import Document
-from airflow_provider.ingest.earlier import MANIFEST_TABLE, EarlierDocuments
+from airflow_provider.ingest.earlier import MANIFEST_TABLE, EarlierDocuments, is_given_up
 from airflow_provider.reports.ingest import Run, render_report
 from airflow_provider.storage.atomic import put
 from airflow_provider.storage.locations import Location
@@ -47,14 +47,15 @@ def build_result(documents: Sequence[Document], manifest: Location) -> dict[str,
     """Return what the task returns."""
     counts = Counter(document.state for document in documents)
     numbers = {state.lower(): counts[state] for state in (COMPLETED, FAILED, SKIPPED)}
-    return {"manifest": manifest.uri, **numbers}
+    given_up = sum(map(is_given_up, documents))
+    return {"manifest": manifest.uri, **numbers, "given_up": given_up}
 
 
-def group_documents(documents: Iterable[Document], given_up: Collection[str]) -> dict[str, list[str]]:
+def group_documents(documents: Iterable[Document]) -> dict[str, list[str]]:
     """Return the labels of documents by what would become of them if they were processed now."""
     groups: dict[str, list[str]] = {name: [] for name in (*PLANNED.values(), "fetched", "given_up")}
     for document in documents:
-        name = "given_up" if document.source in given_up else PLANNED.get(document.state, "fetched")
+        name = "given_up" if is_given_up(document) else PLANNED.get(document.state, "fetched")
         groups[name].append(document.label)
     return groups
 

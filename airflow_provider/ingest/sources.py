@@ -1,24 +1,22 @@
-"""Sources: URLs, files, patterns, folders and lists of these, as one list, and as files to submit."""
+"""Sources: URLs, files, patterns, folders and lists of these, as one list of documents, in any store."""
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import re
-import stat
-from collections.abc import Iterator, Mapping
-from pathlib import PurePosixPath
-from typing import IO, Any
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
 
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceStorageError
-from airflow_provider.ingest.listing import PATTERN, documents_below, exists, files_matching, own_path
 from airflow_provider.params import as_list
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.jsonl import to_lines
-from airflow_provider.storage.layout import WORK_FOLDER
+from airflow_provider.storage.layout import OWN_FOLDERS, WORK_FOLDER
 from airflow_provider.storage.locations import Location, storage_errors
-from airflow_provider.storage.names import digest, printable, to_bytes
+from airflow_provider.storage.names import digest, printable
+from airflow_provider.text import one_line
 
 log = logging.getLogger(__name__)
 
@@ -26,12 +24,10 @@ SHARDS = f"{WORK_FOLDER}/shards"
 LISTS = (".jsonl", ".ndjson", ".txt", ".lst")  # none of these is a document for the service
 SOURCE_KEYS = ("source", "url", "uri", "path", "file")
 WINDOWS_PATH = re.compile(r"[A-Za-z]:[\\/]|\\\\")
-READ_AHEAD_BYTES = 1 << 20
-VERSION_KEYS = (
-    "ETag", "etag", "content_md5", "md5Hash", "LastModified", "last_modified", "updated", "mtime"
-)  # fmt: skip
-# Version ids first, as Amazon, Azure and Google name them.
-ETAG_KEYS = ("VersionId", "version_id", "generation", "ETag", "etag")
+DOCUMENTS = (".pdf", ".docx")
+TEMPORARY_PREFIXES = ("~$", "._")  # of temporary files of Word and macOS
+TEMPORARY_FOLDER = "__MACOSX"
+PATTERN = frozenset("*?[")
 
 
 def chunk(items: Any, size: int) -> Any:
@@ -122,12 +118,12 @@ def _expand(source: str, *, is_listed: bool) -> list[str]:
         return [source]  # such as a mistyped URL
     with storage_errors(location, "searched"):
         location.fs.invalidate_cache()
-        if has_pattern and not exists(location):
-            found = files_matching(location)
+        if has_pattern and not _exists(location):
+            found = _files_matching(location)
             # Without a star it is more likely a missing file, which must become a row.
             return found if found or "*" in source or source.endswith("/") else [source]
         if source.endswith("/"):
-            return documents_below(location)
+            return _documents_below(location)
     if not is_list:
         return [source]
     if is_listed:
@@ -147,23 +143,16 @@ def _listed(location: Location) -> list[str]:
         raise ComplianceStorageError(
             f"The list '{location}' can't be read: there is no such file. Create it or correct the path."
         )
-    as_json = location.path.lower().endswith((".jsonl", ".ndjson"))
-    content = content.removeprefix(b"\xef\xbb\xbf")
     if b"\0" in content:
         raise ComplianceInputError(
             f"The list '{location}' is not UTF-8: it has null bytes, like UTF-16. Save it as UTF-8."
         )
-    try:
-        # In a plain list, bytes that are not UTF-8 may be a file name.
-        errors = "strict" if as_json else "surrogateescape"
-        lines = [line.decode("utf-8", errors) for line in content.splitlines()]
-    except UnicodeDecodeError as error:
-        raise ComplianceInputError(
-            f"The list '{location}' is not UTF-8: {error}. Save it as UTF-8."
-        ) from None
-    if as_json:
-        return [_entry(line, location, number) for number, line in enumerate(lines, 1) if line.strip()]
-    return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    content = content.removeprefix(b"\xef\xbb\xbf")
+    # Bytes that are not UTF-8 may be a file name.
+    lines = [line.decode("utf-8", "surrogateescape").strip() for line in content.splitlines()]
+    if location.path.lower().endswith((".jsonl", ".ndjson")):
+        return [_entry(line, location, number) for number, line in enumerate(lines, 1) if line]
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def _entry(line: str, location: Location, number: int) -> str:
@@ -181,88 +170,143 @@ def _entry(line: str, location: Location, number: int) -> str:
     return value if value.strip() else ""
 
 
-class SourceFile:
-    """A file to submit, opened when it is its turn; remembers what was opened, and what was read of it.
-
-    :ivar version: fingerprint of what was opened
-    :ivar etag: its version id at the store, or its ETag; None if the store has neither
-    :ivar size: in bytes; None if nothing was read
-    :ivar sha256: of all bytes that the last request has read; empty if it did not read all of them
-    """
-
-    def __init__(self, source: str) -> None:
-        self.location = Location(source)
-        self.version = ""
-        self.etag: str | None = None
-        self.size: int | None = None
-        self.sha256 = ""
-
-    @property
-    def name(self) -> str:
-        """Its file name for the service."""
-        return to_bytes(PurePosixPath(self.location.path).name).decode("utf-8", "replace")
-
-    def __str__(self) -> str:
-        return str(self.location)
-
-    def record_read(self, size: int, sha256: str) -> None:
-        """Keep what a request has read."""
-        self.size, self.sha256 = size, sha256
-
-    def open(self, mode: str) -> IO[bytes]:
-        """Open it; the client maps errors of its store."""
-        fs, path = self.location.fs, self.location.path
-        try:
-            if self.location.is_local:
-                _refuse_pipes(own_path(self.location))
-            fs.invalidate_cache(path)  # a listing may be old by now, and has no version ids
-            opened: IO[bytes] = fs.open(path, mode, block_size=READ_AHEAD_BYTES)
-        except (FileNotFoundError, IsADirectoryError):
-            if not fs.isdir(path):
-                raise
-            raise ComplianceInputError(
-                f"'{self}' is a folder: to ingest all documents below it, end it with '/'."
-            ) from None
-        details = _opened_details(opened)
-        self.version, self.etag = version_in(details), _etag_in(details)
-        return opened
-
-
-def _refuse_pipes(path: str) -> None:
-    """Refuse what is neither a file nor a folder: opening a pipe would block until it is written to."""
-    mode = os.stat(path).st_mode  # noqa: PTH116 - works for paths that are not UTF-8
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise ComplianceInputError(f"'{printable(path)}' is a pipe, a socket or a device, not a file.")
-
-
-def _opened_details(opened: Any) -> Mapping[str, Any]:
-    """Return what a store says about what was opened, which may be newer than what it has listed."""
-    details = getattr(opened, "details", None)  # of an object that fsspec has opened
-    if isinstance(details, Mapping):
-        return details
+def _exists(location: Location) -> bool:
+    """Return whether there is something of exactly that name."""
     try:
-        status = os.fstat(opened.fileno())
-    except (AttributeError, OSError, ValueError):
-        return {}
-    return {"size": status.st_size, "mtime": status.st_mtime}
+        location.fs.info(location.path)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return False  # listing it will fail with the reason
+    return True
 
 
-def _etag_in(details: Mapping[str, Any]) -> str | None:
-    """Return the version id of an object, else its ETag; the version `null` of S3 is none."""
-    found = (str(details[key]).strip('"') for key in ETAG_KEYS if details.get(key))
-    return next((item for item in found if item != "null"), None)
+def _files_matching(pattern: Location) -> list[str]:
+    """Return all files that match; a pattern that ends with `/` means documents below matching folders."""
+    from fsspec.utils import glob_translate
+
+    root, rest = _split_pattern(pattern.fs, _own_path(pattern))
+    is_folder = pattern.uri.endswith("/")
+    try:
+        wanted = re.compile(re.escape(f"{root}/") + glob_translate(f"{rest}/**" if is_folder else rest))
+    except ValueError as error:
+        raise ComplianceInputError(f"'{pattern}' is not a valid pattern: {error}.") from None
+    if "*" not in pattern.uri and not is_folder and not pattern.fs.isdir(root):
+        return []
+    if is_folder:
+        found = _select(pattern, root, None, wanted)
+        if not found and "*" not in pattern.uri and not pattern.is_object_store:
+            raise _missing(pattern, "There is no folder of that name, and no folder matches.")
+        return found
+    # Only a flat listing shows keys with an empty part, such as `a//b`.
+    depth = None if "**" in rest or "//" in pattern.path else rest.count("/") + 1
+    return _select(pattern, root, depth, wanted, endings=("",))
 
 
-def fingerprint(source: str) -> str:
-    """Identify the version of a file: by size and ETag or time, else by its bytes."""
-    location = Location(source)
-    with storage_errors(location, "checked"):
-        info = location.fs.info(location.path)
-        if version := version_in(info):
-            return version
-    return f"{info['size']}-{location.sha256()}"
+def _documents_below(folder: Location) -> list[str]:
+    """Return all documents below a folder."""
+    return _select(folder, _own_path(folder), None)
 
 
-def version_in(info: Mapping[str, Any]) -> str:
-    """Identify the version of a file by what its store says of it; empty where it says too little."""
-    return next((f"{info['size']}-{info[key]}" for key in VERSION_KEYS if info.get(key)), "")
+def _split_pattern(fs: Any, path: str) -> tuple[str, str]:
+    """Split a pattern into a folder that exists by that very name, and the pattern below it."""
+    parts = path.split("/")
+    for number, part in enumerate(parts[:-1]):
+        if not PATTERN.isdisjoint(part) and not fs.isdir("/".join(parts[: number + 1])):
+            break
+    else:
+        number = len(parts) - 1
+    return "/".join(parts[:number]), "/".join(parts[number:])
+
+
+def _select(
+    source: Location,
+    root: str,
+    depth: int | None,
+    wanted: re.Pattern[str] | None = None,
+    endings: tuple[str, ...] = DOCUMENTS,
+) -> list[str]:
+    """Select files below a folder: those that match, are documents, and neither temporary nor our own."""
+    found: list[str] = []
+    ignored: Counter[str] = Counter()
+    for path, info in _files(source, root, depth):
+        if wanted and not wanted.match(path):
+            continue
+        if not path.lower().endswith(endings):
+            ignored[f"of other types than {' and '.join(endings)}"] += 1
+        elif _is_output(path.removeprefix(root)):
+            ignored["written by this provider"] += 1
+        elif path.rpartition("/")[2].startswith(
+            TEMPORARY_PREFIXES
+        ) or f"/{TEMPORARY_FOLDER}/" in path.removeprefix(root):
+            ignored["temporary files of Word or macOS"] += 1
+        elif info.get("islink") and source.fs.isdir(path):
+            ignored["links to folders"] += 1
+        else:
+            found.append(path)
+    if ignored:
+        counts = ", ".join(f"{number} {what}" for what, number in sorted(ignored.items()))
+        log.info("Ignored in '%s': %s.", one_line(str(source)), counts)
+    if not found:
+        log.warning("Nothing matches '%s'.", one_line(str(source)))
+    start = source.uri.partition("://")[0] + "://" if "://" in source.uri else ""
+    conn = f"{source.conn_id}@" if source.conn_id else ""
+    return [f"{start}{conn}{path}" for path in sorted(found)]
+
+
+def _is_output(path: str) -> bool:
+    """Return whether a task has written a file; documents in such a folder are a user's."""
+    *folders, _ = path.split("/")
+    return not OWN_FOLDERS.isdisjoint(folders) and not path.lower().endswith(DOCUMENTS)
+
+
+def _files(source: Location, root: str, depth: int | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Iterate over all files below a folder, to a depth; a folder that can't be listed is an error.
+
+    fsspec's own `glob` and `walk` take such a folder for empty, and so lose documents silently.
+    """
+    fs, has_folders = source.fs, not source.is_object_store
+    if has_folders and not fs.isdir(root := root or "/"):
+        raise _missing(source, f"There is no folder '{printable(root)}'.")
+    is_empty = True
+    for path, info in _walk(fs, root, depth) if has_folders or depth else _flat(fs, root):
+        is_empty = False
+        yield path, info
+    if is_empty and not has_folders and not fs.exists(source.container):
+        raise _missing(source, f"There is no bucket or container '{source.container}'.")
+
+
+def _flat(fs: Any, root: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """List everything with a prefix: fewer requests than one for each folder."""
+    try:
+        found = fs.find(root, detail=True)
+    except FileNotFoundError:
+        return
+    if isinstance(found, dict):  # not where the prefix is an object itself, on Azure
+        yield from ((path, info) for path, info in found.items() if path != root)
+
+
+def _walk(fs: Any, root: str, depth: int | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    folders = [(root, 1)]
+    while folders:
+        folder, level = folders.pop()
+        try:
+            entries = fs.ls(folder, detail=True)
+        except FileNotFoundError:  # nothing below that prefix, or removed since
+            continue
+        for info in entries:
+            path = info["name"].rstrip("/")
+            if info["type"] != "directory":
+                yield path, info
+            elif path != folder and (depth is None or level < depth):
+                folders.append((path, level + 1))
+
+
+def _missing(source: Location, problem: str) -> ComplianceError:
+    return ComplianceStorageError(f"'{source}' can't be searched: {problem} Create it or correct the path.")
+
+
+def _own_path(location: Location) -> str:
+    """Return a path as listings of its file system have it."""
+    path: str = location.fs._strip_protocol(location.path)  # noqa: SLF001 - there is no public way
+    if not location.is_object_store:
+        path = re.sub("//+", "/", path)
+    return path.rstrip("/")

@@ -54,7 +54,7 @@ class ComplianceSubmitFileOperator(ComplianceContentOperator):
     @property
     def fingerprint(self) -> str | None:
         """Size and ETag or modification time of the file, if they can be read without opening it."""
-        from airflow_provider.ingest.sources import fingerprint
+        from airflow_provider.ingest.files import fingerprint
 
         if hasattr(self.file, "read"):
             return None

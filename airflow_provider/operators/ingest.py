@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -101,9 +101,8 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
     def _process(self, run: BulkRun) -> dict[str, Any]:
         from airflow_provider.bulk.checkpoint import Checkpoint
         from airflow_provider.ingest.documents import Document, check_template
-        from airflow_provider.ingest.earlier import EarlierDocuments
+        from airflow_provider.ingest.earlier import EarlierDocuments, find_removed, resume_documents
         from airflow_provider.ingest.publishing import check_rows
-        from airflow_provider.ingest.resuming import find_removed, resume_documents
         from airflow_provider.ingest.sources import resolve
         from airflow_provider.storage.layout import INGEST_WORK, MANIFEST, task_folder
         from airflow_provider.storage.nights import EarlierNights, TaskKey
@@ -133,9 +132,8 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         if self.is_dry_run:
             return self._loop.run(self._plan(documents, earlier))
         self.hook.get_conn()  # asks Airflow for the connection: here, not in another thread
-        started = () if run.is_new_attempt else known
         outdated = find_removed(known, addresses, self.log)
-        ingesting = self._ingest(run, documents, checkpoint, earlier, started, outdated)
+        ingesting = self._ingest(run, documents, checkpoint, earlier, outdated)
         if job_ids := self._loop.run(ingesting):
             self._defer(run, job_ids)
         check_rows(documents, list(addresses))
@@ -152,11 +150,9 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
     async def _plan(self, documents: list[Document], earlier: EarlierDocuments) -> dict[str, Any]:
         """Log and return what would be done with the documents; nothing is sent or written."""
         from airflow_provider.ingest.publishing import group_documents
-        from airflow_provider.ingest.resuming import reset_outdated
 
-        await reset_outdated(documents, 2 * self.concurrency, self.log)
         await earlier.decide(documents)
-        groups = group_documents(documents, earlier.given_up)
+        groups = group_documents(documents)
         for name, labels in groups.items():
             self.log.info("Dry run: %s documents would be %s.", len(labels), name.replace("_", " "))
             for label in labels[:MAX_PLANNED_SHOWN]:
@@ -169,43 +165,42 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         documents: list[Document],
         checkpoint: Checkpoint,
         earlier: EarlierDocuments,
-        started: Collection[str],
         outdated: list[str],
     ) -> list[str]:
         """Process all documents; return the jobs in flight.
 
-        :param started: sources that this attempt has started with before it deferred
         :param outdated: jobs in flight of documents that are no longer listed
         """
         from airflow_provider.ingest.documents import IngestSteps, text_name
-        from airflow_provider.ingest.resuming import reset_outdated
 
         def target(document: Document) -> Location:
             return run.destination / text_name(document, self.file_name_template)
 
-        if run.is_new_attempt:
-            run.destination.fs.invalidate_cache()
-            outdated = [*outdated, *await reset_outdated(documents, 2 * self.concurrency, self.log)]
         async with await self.hook.get_async_conn() as client:
-            # With `delete_after`, jobs that the service does not know are meant to be gone.
-            asked = client if self._delete_when() is None else None
-            for document in await earlier.decide(documents, started, asked):
-                checkpoint.append(document)
+            if run.is_new_attempt:  # after a deferral, the journal says what was decided
+                run.destination.fs.invalidate_cache()
+                # With `delete_after`, jobs that the service does not know are meant to be gone.
+                asked = client if self._delete_when() is None else None
+                decided, replaced = await earlier.decide(documents, asked)
+                outdated = [*outdated, *replaced]
+                for document in decided:
+                    checkpoint.append(document)
             steps = IngestSteps(client, target, checkpoint.confirm_owner)
             return await self._run_engine(run, client, documents, steps, checkpoint, outdated)
 
     def _publish(
         self, run: BulkRun, documents: list[Document], checkpoint: Checkpoint, earlier: EarlierDocuments
     ) -> dict[str, Any]:
-        from airflow_provider.bulk.counts import MAX_FAILURES_SHOWN, check_failures
+        from airflow_provider.bulk.counts import check_failures
         from airflow_provider.bulk.items import COMPLETED
+        from airflow_provider.ingest.earlier import is_given_up
         from airflow_provider.ingest.publishing import build_result, count_documents, finished_jobs, publish
 
         manifest, ti = checkpoint.manifest, run.context["ti"]
         publishing = publish(ti, documents, checkpoint, earlier, str(self.destination), run.started_at)
         report = self._loop.run(publishing)
         count_documents(self.conn_id, documents, checkpoint)
-        result = build_result(documents, manifest) | {"given_up": len(earlier.given_up)}
+        result = build_result(documents, manifest)
         transfers = [
             Transfer(uri_origin(document.source), Location(document.path), document.bytes or 0)
             for document in documents
@@ -213,8 +208,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         ]
         written = Lineage(transfers, {manifest: len(documents)})
         self._conclude(run, checkpoint, result, report, partial(finished_jobs, documents), written)
-        earlier.log_given_up(documents, MAX_FAILURES_SHOWN)
-        sent = [document for document in documents if document.source not in earlier.given_up]
+        sent = [document for document in documents if not is_given_up(document)]
         check_failures(sent, self.max_failed, manifest, "documents", ComplianceIngestError, self.log)
         return result
 

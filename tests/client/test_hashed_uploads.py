@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.ingest.sources import SourceFile
+from airflow_provider.ingest.files import SourceFile
 from tests.support.service import Action, Received, Reply, Service
 from tests.support.values import CONTENT
 

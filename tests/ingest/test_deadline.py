@@ -10,7 +10,7 @@ import pytest
 from airflow_provider import event_loop
 from airflow_provider.bulk import engine, pipeline
 from airflow_provider.emulator import Emulator
-from airflow_provider.ingest import sources
+from airflow_provider.ingest import files
 from airflow_provider.waiting import waits
 from tests.ingest.conftest import Corpus, Outcome, RunIngest, WallClock, counts, ingest
 from tests.support.attempts import Attempts
@@ -92,7 +92,7 @@ def test_a_source_that_hangs_does_not_hold_the_task_past_its_deadline(
 ) -> None:
     monkeypatch.setattr(engine, "SUBMIT_GRACE_SECONDS", 0.2)
     monkeypatch.setattr(event_loop, "SHUTDOWN_SECONDS", 0.2)
-    real, is_over = sources.SourceFile.open, threading.Event()
+    real, is_over = files.SourceFile.open, threading.Event()
 
     class Hanging:
         def __init__(self, file: Any) -> None:
@@ -108,7 +108,7 @@ def test_a_source_that_hangs_does_not_hold_the_task_past_its_deadline(
     def slow(self: Any, mode: str) -> Any:
         return Hanging(real(self, mode)) if str(self) == corpus.sources[0] else real(self, mode)
 
-    monkeypatch.setattr(sources.SourceFile, "open", slow)
+    monkeypatch.setattr(files.SourceFile, "open", slow)
     clock.is_over = lambda: service.count("get_content") >= 3
     assert run_ingest(corpus.sources[:4], max_failed=1) == (3, 1, 0)  # while it hangs
     is_over.set()

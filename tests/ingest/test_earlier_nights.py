@@ -17,10 +17,10 @@ from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, ItemState
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
-from airflow_provider.ingest import resuming
+from airflow_provider.ingest import files
 from airflow_provider.ingest.documents import Document
-from airflow_provider.ingest.earlier import EarlierDocuments, _explain, _is_to_blame, _is_young
-from airflow_provider.ingest.sources import fingerprint
+from airflow_provider.ingest.earlier import EarlierDocuments, _explain, _is_to_blame, _is_young, is_given_up
+from airflow_provider.ingest.files import fingerprint
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.jsonl import to_lines
 from airflow_provider.storage.locations import Location
@@ -137,8 +137,8 @@ def test_a_document_is_sent_again_unless_all_is_as_it_was(
         for entry in (skipping.folder / "out/_nights").rglob("*.txt"):
             entry.unlink()
     else:
-        monkeypatch.setattr(resuming, "find_infos", no_infos)
-        monkeypatch.setattr(resuming, "fingerprint", fail_for(skipping.bad))
+        monkeypatch.setattr(files, "find_infos", no_infos)
+        monkeypatch.setattr(files, "fingerprint", fail_for(skipping.bad))
     result = skipping.run(2)
     expected = {"source": (0, 1, 2), "manifest": (3, 0, 0), "nights": (3, 0, 0)}.get(lost, (1, 0, 2))
     assert (result["completed"], result["failed"], result["skipped"]) == expected
@@ -334,7 +334,7 @@ class History:
             case ["page"]:
                 self.source = PAGE
             case ["outage"]:
-                self.monkeypatch.setattr(resuming, "fingerprint", fail_for(self.source))
+                self.monkeypatch.setattr(files, "fingerprint", fail_for(self.source))
             case ["limit", nights]:
                 self.limit = int(nights)
             case ["account", name]:
@@ -367,7 +367,7 @@ class History:
         Path(manifest.path).write_bytes(content)
         nights.publish({"manifest": Table.of(manifest, content)}, [d.source for d in documents], self.account)
         since = (documents[0].failed_since or "")[8:10].lstrip("0")
-        what = "given up" if self.source in earlier.given_up else "sent"
+        what = "given up" if is_given_up(documents[0]) else "sent"
         return f"{what} {documents[0].failed_nights} {since}".strip()
 
     def finish(self, document: Document, outcome: str) -> None:

@@ -11,15 +11,10 @@ import pytest
 
 from airflow_provider import exceptions as exc
 from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED, SUBMITTED, ItemState
-from airflow_provider.ingest import resuming
+from airflow_provider.ingest import files
 from airflow_provider.ingest.documents import Document
-from airflow_provider.ingest.resuming import (
-    Outdated,
-    find_outdated,
-    find_removed,
-    reset_outdated,
-    resume_documents,
-)
+from airflow_provider.ingest.earlier import EarlierDocuments, find_removed, resume_documents
+from airflow_provider.ingest.files import Outdated, find_outdated
 from airflow_provider.storage.locations import Location
 
 LOG = logging.getLogger("task")
@@ -46,7 +41,7 @@ class Sources:
         return document
 
     async def find_infos(self, uris: list[str], seconds: float) -> dict[str, Any]:
-        assert seconds == resuming.SOURCE_SECONDS
+        assert seconds == files.SOURCE_SECONDS
         return {uri: self.listed[uri] for uri in uris if uri in self.listed}
 
     def fingerprint(self, address: str) -> str:
@@ -60,8 +55,8 @@ class Sources:
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sources:
     made = Sources(tmp_path)
-    monkeypatch.setattr(resuming, "find_infos", made.find_infos)
-    monkeypatch.setattr(resuming, "fingerprint", made.fingerprint)
+    monkeypatch.setattr(files, "find_infos", made.find_infos)
+    monkeypatch.setattr(files, "fingerprint", made.fingerprint)
     return made
 
 
@@ -75,9 +70,8 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sources:
         (SKIPPED, "1-a", None, Outdated.TEXT),
         (COMPLETED, "1-b", 3, Outdated.SOURCE),
         (SUBMITTED, "1-b", 3, Outdated.SOURCE),
-        (COMPLETED, FileNotFoundError(), 3, Outdated.GONE),
         (COMPLETED, DENIED, 3, Outdated.GONE),
-        (COMPLETED, FileNotFoundError(), 4, Outdated.TEXT),
+        (COMPLETED, DENIED, 4, Outdated.TEXT),
         (COMPLETED, DOWN, 3, DOWN),
         (SUBMITTED, DOWN, 3, DOWN),
         (COMPLETED, DOWN, 4, Outdated.TEXT),
@@ -126,11 +120,19 @@ def test_a_store_that_does_not_answer_is_an_error_that_may_pass(
     async def hang(*_: Any) -> None:
         await asyncio.sleep(60)
 
-    monkeypatch.setattr(resuming, "SOURCE_SECONDS", 0.01)
+    monkeypatch.setattr(files, "SOURCE_SECONDS", 0.01)
     monkeypatch.setattr(asyncio, "to_thread", hang)
     with pytest.raises(exc.ComplianceStorageError, match=r"'a' can't be read: .* within 0 s") as error:
-        asyncio.run(resuming.read_version(sources.document("a", COMPLETED)))
+        asyncio.run(files.read_version(sources.document("a", COMPLETED)))
     assert error.value.transient
+
+
+def decide(documents: list[Document]) -> list[str]:
+    """Decide what is left to do, without earlier nights; return the jobs that are cancelled."""
+    nights: Any = None
+    decided, jobs = asyncio.run(EarlierDocuments(nights, "", 2, LOG).decide(documents))
+    assert decided == []
+    return jobs
 
 
 @pytest.mark.parametrize(
@@ -143,12 +145,11 @@ def test_sources_that_can_t_be_looked_at_have_not_changed_but_many_of_them_are_a
     documents = [sources.document(str(n), (SUBMITTED, COMPLETED)[n % 2]) for n in range(total)]
     sources.versions = {str(number): DOWN for number in range(unknown)}
     states = [document.state for document in documents]
-    resetting = reset_outdated(documents, 2, LOG)
     if is_outage:
         with pytest.raises(exc.ComplianceStorageError):
-            asyncio.run(resetting)
+            decide(documents)
     else:
-        assert asyncio.run(resetting) == []  # no job is cancelled
+        assert decide(documents) == []  # no job is cancelled
         assert [document.state for document in documents] == states  # nor is one submitted again
 
 
@@ -164,7 +165,7 @@ def test_outdated_documents_are_fetched_or_submitted_again(
     by_name["shared"].job_id = by_name["twin"].job_id  # still needed
     sources.versions = dict.fromkeys(("done", "running", "shared", "skipped", "failed", "new"), "2-b")
     with caplog.at_level(logging.INFO, "task"):
-        assert asyncio.run(reset_outdated(documents, 2, LOG)) == ["job-running"]
+        assert decide(documents) == ["job-running"]
     found = {document.key: (document.state, document.job_id) for document in documents}
     assert found == {
         "text": (SUBMITTED, "job-text"),  # its job still has the text
@@ -172,7 +173,7 @@ def test_outdated_documents_are_fetched_or_submitted_again(
         "running": (PENDING, ""),
         "shared": (PENDING, ""),
         "twin": (SUBMITTED, "job-twin"),
-        "skipped": (SKIPPED, "job-skipped"),  # these are decided later
+        "skipped": (PENDING, ""),  # nothing is skipped any more
         "failed": (FAILED, "job-failed"),
         "new": (PENDING, ""),
     }

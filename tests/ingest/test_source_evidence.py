@@ -17,9 +17,9 @@ from airflow_provider.client.http import uploads
 from airflow_provider.client.http.uploads import MultipartUpload
 from airflow_provider.client.models import ContentJob
 from airflow_provider.emulator import Emulator
-from airflow_provider.ingest import sources
+from airflow_provider.ingest import files
 from airflow_provider.ingest.documents import Document, IngestSteps
-from airflow_provider.ingest.sources import SourceFile
+from airflow_provider.ingest.files import SourceFile
 from airflow_provider.storage.locations import Location
 from tests.ingest.conftest import Corpus, Outcome, RunIngest
 
@@ -207,6 +207,6 @@ def test_the_etag_is_the_version_id_of_the_store_if_it_has_versions(
 ) -> None:
     (tmp_path / "a.pdf").write_bytes(pdf(100))
     file = SourceFile(str(tmp_path / "a.pdf"))
-    monkeypatch.setattr(sources, "_opened_details", lambda _: {"size": 100, **details})
+    monkeypatch.setattr(files, "_opened_details", lambda _: {"size": 100, **details})
     file.open("rb").close()
     assert file.etag == etag

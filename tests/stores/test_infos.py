@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from airflow_provider.ingest.sources import fingerprint, version_in
+from airflow_provider.ingest.files import fingerprint, version_in
 from airflow_provider.storage.infos import MIN_FOUND, find_infos
 from airflow_provider.storage.locations import Location
 from tests.stores.stores import Store
