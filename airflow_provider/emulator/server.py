@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 from aiohttp import web
 
-from airflow_provider.emulator.service import assessments, content
+from airflow_provider.emulator.service import assessments, content, processing
 from airflow_provider.emulator.service.controls import CONTROLS, ROUTES, Controls, control
 from airflow_provider.emulator.service.gateway import finish_headers, gateway
 from airflow_provider.emulator.service.processing import PROCESSOR, Processor
@@ -34,7 +34,7 @@ def make_app(state: State, controls: Controls) -> web.Application:
     app = web.Application(middlewares=[gateway], client_max_size=MAX_BODY_BYTES)
     app[STATE], app[PROCESSOR], app[CONTROLS] = [state], [Processor(state)], [controls]
     for name, (method, _) in OPERATIONS.items():
-        module = next(each for each in (content, assessments) if hasattr(each, name))
+        module = next(module for module in (content, assessments, processing) if hasattr(module, name))
         app.router.add_route(method, state.settings.get_path(name), getattr(module, name), name=name)
     app.router.add_route("POST", TOKEN_PATH, issue_token, name=LOGIN)
     # Fixed paths first: jobs/fail before jobs/{uuid}.

@@ -13,7 +13,7 @@ import pytest
 from airflow_provider import exceptions as exc
 from airflow_provider.client.findings import Finding
 from airflow_provider.emulator import Emulator
-from airflow_provider.emulator.service import assessments as emulated
+from airflow_provider.emulator.service import state as emulated
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.storage.locations import Location

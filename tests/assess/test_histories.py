@@ -19,7 +19,7 @@ from airflow_provider.assess.cells import Cell
 from airflow_provider.assess.task import KIND
 from airflow_provider.assess.verdicts import read_earlier_verdicts
 from airflow_provider.emulator import Emulator
-from airflow_provider.emulator.service import assessments as emulated
+from airflow_provider.emulator.service import state as emulated
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.severity import INSUFFICIENT, MISSING, SUFFICIENT
 from airflow_provider.storage.locations import Location

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_provider.emulator import Emulator
-from airflow_provider.emulator.service.assessments import assessment_status
 
 IN_FLIGHT = ("PENDING", "RUNNING")
 
@@ -34,6 +33,5 @@ class JobsInFlight:
 
     def count(self) -> int:
         """Return how many there are now."""
-        statuses = [self._state.status(job) for job in self._state.jobs.values()]
-        statuses += [assessment_status(self._state, one) for one in self._state.assessments.values()]
+        statuses = map(self._state.status, self._state.work.values())
         return sum(status in IN_FLIGHT for status in statuses)

@@ -2,71 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from aiohttp import web
 
-from airflow_provider.emulator.extraction import ExtractionError, ExtractionResult
 from airflow_provider.emulator.service.catalog import (
     RESULT_CATEGORIES,
-    assess,
     find_framework,
-    parse_contents,
     public_criterion,
     public_framework,
 )
 from airflow_provider.emulator.service.http import SUBJECT, RequestError, json_response, read_object
 from airflow_provider.emulator.service.jobs import Assessment
-from airflow_provider.emulator.service.processing import get_processor
-from airflow_provider.emulator.service.state import State, get_state
-
-
-def assessment_status(state: State, assessment: Assessment) -> str:
-    """Return the current status; compute the results if they are due."""
-    progress, now = state.settings.progress, state.clock.now()
-    if assessment.outcome is None and assessment.is_due(progress, now):
-        compute_results(state, assessment)
-    return assessment.status(progress, now)
-
-
-def compute_results(state: State, assessment: Assessment) -> None:
-    """Apply the rule to the texts, or set the error."""
-    try:
-        results = list(_assess(state, assessment))
-    except ExtractionError as error:
-        assessment.outcome = ExtractionResult(error=str(error))
-    else:
-        assessment.outcome, assessment.results = ExtractionResult(), results
-
-
-def _assess(state: State, assessment: Assessment) -> Iterator[dict[str, Any]]:
-    payload = assessment.payload
-    wanted = payload.get("frameworkId", payload.get("framework"))
-    found = find_framework(state.frameworks, wanted)
-    frameworks = state.frameworks if wanted is None else [found] if found else []
-    if not frameworks:
-        known = ", ".join(f"{each['id']} ({each.get('codeName')})" for each in state.frameworks)
-        raise ExtractionError(f"Unknown framework {wanted!r}. Use one of: {known}.")
-    texts, uuids = parse_contents(payload)
-    for content_uuid in uuids:
-        job = state.find_job(content_uuid, assessment.subject)
-        status = state.status(job) if job else "unknown"
-        if job is None or status != "COMPLETED":
-            raise ExtractionError(f"The content {content_uuid} is {status}, it must be COMPLETED.")
-        texts.append(job.text)
-    assessment.framework_ids = [each["id"] for each in frameworks]
-    for framework in frameworks:
-        for criterion in framework["criteria"]:
-            category, rationale = assess("\n".join(texts), criterion)
-            yield {
-                "assessmentResponseId": state.add_response_id(assessment.subject),
-                "frameworkId": framework["id"],
-                "criterion": criterion.get("codeName"),
-                "criterionName": criterion.get("name"),
-                "category": category,
-                "rationale": rationale,
-            }
+from airflow_provider.emulator.service.processing import accept, find_completed
+from airflow_provider.emulator.service.state import get_state
 
 
 async def get_application_info(request: web.Request) -> web.Response:
@@ -125,70 +74,17 @@ async def submit_assessment(request: web.Request) -> web.Response:
     """Accept any JSON object."""
     state = get_state(request)
     payload = await read_object(request)
-    assessment = state.add_assessment(request.headers[SUBJECT], payload)
-    location = state.make_location(request, "get_assessment", assessment_id=assessment.uuid)
-    record = assessment_record(state, assessment, "PENDING")
-    return json_response(record, status=202, headers={"Location": location})
-
-
-async def get_assessment(request: web.Request) -> web.Response:
-    """Return the status; redirect to the results if completed."""
-    state = get_state(request)
-    assessment = _find(request)
-    assessment.polls += 1
-    status = await _wait_for_status(request, assessment)
-    if status == "COMPLETED" and state.dialect.redirects("get_assessment"):
-        location = state.make_location(request, "get_assessment_results", assessment_id=assessment.uuid)
-        return web.Response(status=303, headers={"Location": location})
-    return json_response(assessment_record(state, assessment, status))
+    return accept(request, state.add_assessment(request.headers[SUBJECT], payload))
 
 
 async def get_assessment_results(request: web.Request) -> web.Response:
     """Return category and rationale of each criterion."""
     state = get_state(request)
-    assessment = _find(request)
-    status = await _wait_for_status(request, assessment)
-    if status != "COMPLETED":
-        raise RequestError(409, f"Assessment {assessment.uuid} has no results: it is {status}")
+    assessment = await find_completed(request, Assessment)
     summary = {each: sum(one["category"] == each for one in assessment.results) for each in RESULT_CATEGORIES}
     body = {
-        **assessment_record(state, assessment, status),
+        **state.record(assessment, "COMPLETED"),
         "summary": summary,
         "results": [state.shape_record(result) for result in assessment.results],
     }
     return json_response(body)
-
-
-async def cancel_assessment(request: web.Request) -> web.Response:
-    """Cancel and delete an assessment."""
-    del get_state(request).assessments[_find(request).uuid]
-    return web.Response()
-
-
-def assessment_record(state: State, assessment: Assessment, status: str) -> dict[str, Any]:
-    """Return the record of an assessment."""
-    record = {
-        "uuid": assessment.uuid,
-        "status": status,
-        "error": assessment.error if status == "FAILED" else None,
-        "createdAt": state.format_time(assessment.created),
-        "completedAt": state.format_time(assessment.finished),
-        "frameworkIds": assessment.framework_ids or None,
-    }
-    return state.shape_record(record)
-
-
-def _find(request: web.Request) -> Assessment:
-    state = get_state(request)
-    identifier = request.match_info["assessment_id"]
-    assessment = state.assessments.get(identifier)
-    if assessment is None or assessment.subject != request.headers[SUBJECT]:
-        raise RequestError(404, f"No assessment {identifier}")
-    return assessment
-
-
-async def _wait_for_status(request: web.Request, assessment: Assessment) -> str:
-    state = get_state(request)
-    named = (state.find_job(each, assessment.subject) for each in parse_contents(assessment.payload)[1])
-    await get_processor(request).wait_for_due([job for job in named if job is not None])
-    return assessment_status(state, assessment)

@@ -1,4 +1,4 @@
-"""The seven operations of content processing."""
+"""The operations of content processing; those that assessments have, too, are in `processing`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from aiohttp import BodyPartReader, MultipartReader, web
 from airflow_provider.emulator.extraction import detect_kind
 from airflow_provider.emulator.service.http import SUBJECT, RequestError, json_response, read_object
 from airflow_provider.emulator.service.jobs import Job
-from airflow_provider.emulator.service.processing import get_processor
-from airflow_provider.emulator.service.state import State, get_state
+from airflow_provider.emulator.service.processing import accept, find, find_completed, get_processor, poll
+from airflow_provider.emulator.service.state import get_state
 
 MAX_MEMORY_BYTES = 2**20
 MAX_UPLOAD_BYTES = 100 * 2**20
@@ -30,7 +30,7 @@ async def submit_file(request: web.Request) -> web.Response:
     job = Job(request.headers[SUBJECT], state.clock.now(), file_name=name)
     state.add_job(job)
     get_processor(request).read_file(job, source)
-    return _accepted(request, job)
+    return accept(request, job)
 
 
 async def submit_url(request: web.Request) -> web.Response:
@@ -42,18 +42,7 @@ async def submit_url(request: web.Request) -> web.Response:
     job = Job(request.headers[SUBJECT], state.clock.now(), source_url=url)
     state.add_job(job)
     get_processor(request).read_url(job)
-    return _accepted(request, job)
-
-
-async def get_status(request: web.Request) -> web.Response:
-    """Return the status; redirect to the text if completed."""
-    state = get_state(request)
-    job = _find(request)
-    await _poll(request, [job])
-    if state.status(job) == "COMPLETED" and state.dialect.redirects("get_status"):
-        location = state.make_location(request, "get_content", uuid=job.uuid)
-        return web.Response(status=303, headers={"Location": location})
-    return json_response(job_record(state, job))
+    return accept(request, job)
 
 
 async def get_statuses(request: web.Request) -> web.Response:
@@ -65,10 +54,10 @@ async def get_statuses(request: web.Request) -> web.Response:
     limit = state.settings.max_batch
     if limit is not None and len(uuids) > limit:
         raise RequestError(413, f"At most {limit} uuids can be asked for at once")
-    found = (state.find_job(each, request.headers[SUBJECT]) for each in dict.fromkeys(uuids))
+    found = (state.find(Job, each, request.headers[SUBJECT]) for each in dict.fromkeys(uuids))
     jobs = [job for job in found if job is not None]
-    await _poll(request, jobs)
-    records = [job_record(state, job) for job in jobs]
+    await poll(request, jobs)
+    records = [state.record(job) for job in jobs]
     # The order is not defined.
     return json_response(state.random.sample(records, len(records)) if state.settings.quirks else records)
 
@@ -76,11 +65,7 @@ async def get_statuses(request: web.Request) -> web.Response:
 async def get_content(request: web.Request) -> web.Response:
     """Return the text of a completed job."""
     state = get_state(request)
-    job = _find(request)
-    await get_processor(request).wait_for_due([job])
-    status = state.status(job)
-    if status != "COMPLETED":
-        raise RequestError(409, f"Job {job.uuid} has no content: it is {status}")
+    job = await find_completed(request, Job)
     data = job.text.encode(job.charset, "replace")
     kind = f"text/plain;charset={job.charset.upper()}"
     if job.charset.lower() in ("utf-8", "utf8") and state.settings.quirks and state.random.random() < 0.3:
@@ -88,41 +73,15 @@ async def get_content(request: web.Request) -> web.Response:
     return web.Response(body=data, headers={"Content-Type": kind})
 
 
-async def cancel(request: web.Request) -> web.Response:
-    """Cancel and delete a job."""
-    del get_state(request).jobs[_find(request).uuid]
-    return web.Response()
-
-
 async def refresh(request: web.Request) -> web.Response:
     """Process a job again."""
     if await request.read():
         raise RequestError(400, "This operation takes no body")
-    job = _find(request)
+    job = find(request, Job)
     get_state(request).restart_job(job)
     if job.source_url:
         get_processor(request).read_url(job)
-    return _accepted(request, job)
-
-
-def _find(request: web.Request) -> Job:
-    uuid = request.match_info["uuid"]
-    job = get_state(request).find_job(uuid, request.headers[SUBJECT])
-    if job is None:
-        raise RequestError(404, f"No content processing job {uuid}")
-    return job
-
-
-async def _poll(request: web.Request, jobs: list[Job]) -> None:
-    for job in jobs:
-        job.polls += 1
-    await get_processor(request).wait_for_due(jobs)
-
-
-def _accepted(request: web.Request, job: Job) -> web.Response:
-    state = get_state(request)
-    location = state.make_location(request, "get_status", uuid=job.uuid)
-    return json_response(job_record(state, job, "PENDING"), status=202, headers={"Location": location})
+    return accept(request, job)
 
 
 def _is_url(url: str) -> bool:
@@ -180,20 +139,3 @@ async def _save(part: BodyPartReader) -> IO[bytes]:
 def _check_type(start: bytes, part: BodyPartReader) -> None:
     if detect_kind(start, part.filename or "", part.headers.get("Content-Type", "")) is None:
         raise RequestError(415, "Only PDF and DOCX documents are accepted")
-
-
-def job_record(state: State, job: Job, status: str | None = None) -> dict[str, Any]:
-    """Return the record of a job."""
-    shown = status or state.status(job)
-    record = {
-        "uuid": job.uuid,
-        "sourceType": "URL" if job.source_url else "FILE",
-        "sourceUrl": job.source_url,
-        "fileName": job.file_name,
-        "status": shown,
-        "error": job.error if shown == "FAILED" else None,
-        "createdAt": state.format_time(job.created),
-        "completedAt": state.format_time(job.finished if shown == "COMPLETED" else None),
-        "fetchedAt": state.format_time(job.fetched),
-    }
-    return state.shape_record(record)

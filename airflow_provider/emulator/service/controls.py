@@ -13,18 +13,18 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from aiohttp import web
 
 from airflow_provider.emulator.extraction import ExtractionResult
-from airflow_provider.emulator.service.assessments import assessment_status, compute_results
 from airflow_provider.emulator.service.catalog import check_frameworks
 from airflow_provider.emulator.service.faults import Fault, PlannedFailure
 from airflow_provider.emulator.service.http import RequestError, json_response, read_object
 from airflow_provider.emulator.service.identity import SCOPE
-from airflow_provider.emulator.service.jobs import Assessment, Job
+from airflow_provider.emulator.service.jobs import Assessment, Job, Work
 from airflow_provider.emulator.service.state import State
 from airflow_provider.emulator.settings import FIXED_AT_START
 
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound="Controls")
+W = TypeVar("W", bound=Work)
 
 ROUTES: list[web.RouteDef] = []
 
@@ -93,9 +93,11 @@ class Controls(ABC):
 
     @control("DELETE faults", r"DELETE faults/{fault_id:\d+}")
     def clear_faults(self, fault_id: int | str | None = None) -> None:
-        """Clear one fault or all."""
+        """Clear one fault, or all with the planned failures of jobs."""
+        if fault_id is None:
+            self._state.planned_failures.clear()
         faults = self._state.faults
-        faults[:] = [each for each in faults if fault_id is not None and each.id != int(fault_id)]
+        faults[:] = [fault for fault in faults if fault_id is not None and fault.id != int(fault_id)]
 
     # -- counters
 
@@ -140,18 +142,18 @@ class Controls(ABC):
     @control("GET jobs")
     def jobs(self) -> list[dict[str, Any]]:
         """Return the jobs, newest first. This does not count as a poll."""
-        return [job.describe(self._state.status(job)) for job in reversed(self._state.jobs.values())]
+        return [job.describe(self._state.status(job)) for job in reversed(self._state.all(Job))]
 
     @control("GET jobs/{uuid}")
     def job(self, uuid: str) -> dict[str, Any]:
         """Return one job."""
-        job = self._job(uuid)
+        job = self._find(Job, uuid)
         return job.describe(self._state.status(job))
 
     @control("GET jobs/{uuid}/text")
     def text(self, uuid: str) -> str:
         """Return the extracted text of a job."""
-        return self._job(uuid).text
+        return self._find(Job, uuid).text
 
     @control("POST jobs")
     def add_job(
@@ -174,8 +176,7 @@ class Controls(ABC):
         state.add_job(job)
         job.outcome = ExtractionResult(text, error)
         job.fetched = now if url else None
-        if status is not None:
-            job.force(status, now)
+        job.force(status, now)
         return job.uuid
 
     @control("PATCH jobs/{uuid}")
@@ -183,19 +184,13 @@ class Controls(ABC):
         self, uuid: str, *, status: str | None = None, text: str | None = None, error: str | None = None
     ) -> None:
         """Change a job. A status set here stays until a refresh, and may be an undocumented one."""
-        job = self._job(uuid)
-        if text is not None or error is not None:
-            job.planned_failure = None
-            job.outcome = ExtractionResult(job.text if text is None else text, error)
-        if status is not None:
-            job.force(status, self._state.clock.now())
+        self._find(Job, uuid).force(status, self._state.clock.now(), text, error)
 
     @control("POST jobs/finish")
     def finish_jobs(self, *uuids: str) -> None:
         """Finish these jobs, or all jobs and assessments, now."""
-        state = self._state
-        for work in map(self._job, uuids) if uuids else (*state.jobs.values(), *state.assessments.values()):
-            work.force_finish = True
+        for uuid in uuids or self._state.work:
+            self._find(Work, uuid).force_finish = True
 
     @control("POST jobs/fail")
     def fail_jobs(
@@ -204,15 +199,10 @@ class Controls(ABC):
         """Make the next submitted or refreshed jobs FAILED; `match` is a pattern for file name or URL."""
         self._state.planned_failures.append(PlannedFailure(error=error, match=match, times=times))
 
-    @control("DELETE jobs/fail")
-    def clear_planned_failures(self) -> None:
-        """Clear the planned failures of jobs."""
-        self._state.planned_failures.clear()
-
     @control("DELETE jobs/{uuid}")
     def remove_job(self, uuid: str) -> None:
         """Remove a job, as if the service had cleaned up."""
-        del self._state.jobs[self._job(uuid).uuid]
+        del self._state.work[self._find(Job, uuid).uuid]
 
     # -- identity
 
@@ -254,31 +244,25 @@ class Controls(ABC):
     @control("GET assessments")
     def assessments(self) -> list[dict[str, Any]]:
         """Return the assessments, newest first, with payloads and results."""
-        found = reversed(self._state.assessments.values())
-        return [each.describe(assessment_status(self._state, each)) for each in found]
+        found = reversed(self._state.all(Assessment))
+        return [assessment.describe(self._state.status(assessment)) for assessment in found]
 
     @control("POST assessments")
     def add_assessment(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Add a finished assessment; return it with its results."""
         assessment = self._state.add_assessment(self._subject(), payload)
         assessment.force_finish = True
-        return assessment.describe(assessment_status(self._state, assessment))
+        return assessment.describe(self._state.status(assessment))
 
     @control("PATCH assessments/{uuid}")
     def set_assessment(self, uuid: str, *, status: str | None = None, error: str | None = None) -> None:
         """Set status and error of an assessment. The status stays, and may be an undocumented one."""
-        assessment = self._assessment(uuid)
-        if error is not None:
-            assessment.outcome = ExtractionResult(error=error)
-        if status == "COMPLETED" and assessment.outcome is None:
-            compute_results(self._state, assessment)
-        if status is not None:
-            assessment.force(status, self._state.clock.now())
+        self._find(Assessment, uuid).force(status, self._state.clock.now(), error=error)
 
     @control("DELETE assessments/{uuid}")
     def remove_assessment(self, uuid: str) -> None:
         """Remove an assessment, as if the service had cleaned up."""
-        del self._state.assessments[self._assessment(uuid).uuid]
+        del self._state.work[self._find(Assessment, uuid).uuid]
 
     @control("GET feedback")
     def feedback(self) -> list[dict[str, Any]]:
@@ -291,15 +275,11 @@ class Controls(ABC):
             raise KeyError(f"There is no user {name}.")
         return self._state.identity.accounts[name].subject
 
-    def _job(self, uuid: str) -> Job:
-        if uuid not in self._state.jobs:
-            raise KeyError(f"There is no job {uuid}.")
-        return self._state.jobs[uuid]
-
-    def _assessment(self, uuid: str) -> Assessment:
-        if uuid not in self._state.assessments:
-            raise KeyError(f"There is no assessment {uuid}.")
-        return self._state.assessments[uuid]
+    def _find(self, kind: type[W], uuid: str) -> W:
+        work = self._state.find(kind, uuid)
+        if work is None:
+            raise KeyError(f"There is no {'assessment' if kind is Assessment else 'job'} {uuid}.")
+        return work
 
 
 CONTROLS: web.AppKey[list[Controls]] = web.AppKey("controls", list)

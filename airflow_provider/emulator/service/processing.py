@@ -1,13 +1,14 @@
-"""Extract the texts of uploads and of fetched pages, in the background."""
+"""Extract texts in the background; operations that jobs and assessments have in common."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from io import BytesIO
-from typing import IO
+from typing import IO, TypeVar
 
 import aiohttp
 from aiohttp import web
@@ -21,9 +22,11 @@ from airflow_provider.emulator.extraction import (
     extract_html,
     extract_pdf,
 )
-from airflow_provider.emulator.service.jobs import Job
-from airflow_provider.emulator.service.state import State
+from airflow_provider.emulator.service.http import SUBJECT, RequestError, json_response
+from airflow_provider.emulator.service.jobs import Assessment, Job, Work
+from airflow_provider.emulator.service.state import State, get_state
 
+W = TypeVar("W", bound=Work)
 log = logging.getLogger(__name__)
 EXTRACTION_WAIT_SECONDS = 30.0  # of a poll for a text that is due: `instant` holds on a slow machine, too
 FETCH_SECONDS = 60.0  # for the page of a URL job
@@ -52,7 +55,7 @@ class Processor:
 
     def resume(self) -> None:
         """Restart the fetches that were in flight when the emulator was stopped."""
-        for job in self._state.jobs.values():
+        for job in self._state.all(Job):
             if job.source_url and job.outcome is None:
                 self.read_url(job)
 
@@ -71,7 +74,7 @@ class Processor:
             self._tasks.pop(job).cancel()
         self._spawn(job, lambda: self._fetch(job))
 
-    async def wait_for_due(self, jobs: list[Job]) -> None:
+    async def wait_for_due(self, jobs: Sequence[Job]) -> None:
         """Wait briefly for the texts of jobs that are due."""
         state = self._state
         progress, now = state.settings.progress, state.clock.now()
@@ -157,3 +160,64 @@ PROCESSOR: web.AppKey[list[Processor]] = web.AppKey("processor", list)
 def get_processor(request: web.Request) -> Processor:
     """Return what extracts texts."""
     return request.app[PROCESSOR][0]
+
+
+# -- operations
+
+
+def find(request: web.Request, kind: type[W]) -> W:
+    """Return the job or the assessment of the partner that the path names."""
+    identifier = request.match_info[kind.name_of_id]
+    work = get_state(request).find(kind, identifier, request.headers[SUBJECT])
+    if work is None:
+        raise RequestError(404, f"No {kind.noun} {identifier}")
+    return work
+
+
+def accept(request: web.Request, work: Work) -> web.Response:
+    """Return the response to a submit."""
+    state = get_state(request)
+    location = state.make_location(request, work.operations[0], **{work.name_of_id: work.uuid})
+    return json_response(state.record(work, "PENDING"), status=202, headers={"Location": location})
+
+
+async def poll(request: web.Request, works: Sequence[Work]) -> None:
+    """Count a poll, and wait for texts that are due."""
+    for work in works:
+        work.polls += 1
+    await _wait(request, works)
+
+
+async def _wait(request: web.Request, works: Sequence[Work]) -> None:
+    state = get_state(request)
+    await get_processor(request).wait_for_due([job for work in works for job in state.contents(work)])
+
+
+async def _show_status(kind: type[Work], request: web.Request) -> web.Response:
+    """Return the status; redirect to the result if completed."""
+    state, work = get_state(request), find(request, kind)
+    await poll(request, [work])
+    status, (own, result) = state.status(work), work.operations
+    if status == "COMPLETED" and state.dialect.redirects(own):
+        location = state.make_location(request, result, **{work.name_of_id: work.uuid})
+        return web.Response(status=303, headers={"Location": location})
+    return json_response(state.record(work, status))
+
+
+async def find_completed(request: web.Request, kind: type[W]) -> W:
+    """Return what has a result."""
+    work = find(request, kind)
+    await _wait(request, [work])
+    if (status := get_state(request).status(work)) != "COMPLETED":
+        raise RequestError(409, f"The {kind.noun} {work.uuid} has no result: it is {status}")
+    return work
+
+
+async def _cancel(kind: type[Work], request: web.Request) -> web.Response:
+    """Cancel and delete it."""
+    del get_state(request).work[find(request, kind).uuid]
+    return web.Response()
+
+
+get_status, get_assessment = partial(_show_status, Job), partial(_show_status, Assessment)
+cancel, cancel_assessment = partial(_cancel, Job), partial(_cancel, Assessment)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import posixpath
 import random
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import web
 
-from airflow_provider.emulator.service.catalog import read_catalog
+from airflow_provider.emulator.extraction import ExtractionError, ExtractionResult
+from airflow_provider.emulator.service.catalog import assess, find_framework, parse_contents, read_catalog
 from airflow_provider.emulator.service.dialect import Dialect
 from airflow_provider.emulator.service.faults import Counters, Fault, PlannedFailure, take
 from airflow_provider.emulator.service.identity import Identity, grant
-from airflow_provider.emulator.service.jobs import Assessment, Job
+from airflow_provider.emulator.service.jobs import Assessment, Job, Work
 from airflow_provider.emulator.settings import Clock, Settings
 
+W = TypeVar("W", bound=Work)
 # Above 2**53, to catch clients that turn int64 numbers into floats.
 FIRST_RESPONSE_ID = 2**53 + 1
 EXTRA_FIELDS: tuple[tuple[str, Any], ...] = (
@@ -47,14 +50,13 @@ class State:
         self.faults: list[Fault] = []
         self.planned_failures: list[PlannedFailure] = []
         self.random = random.Random(0)  # noqa: S311 chooses variations of responses, not secrets
-        self.jobs: dict[str, Job] = {}
-        self.assessments: dict[str, Assessment] = {}
+        self.work: dict[str, Work] = {}
         self.response_owners: dict[int, str] = {}
         self.feedback: list[dict[str, Any]] = []
 
     def add_job(self, job: Job) -> None:
         """Add a new job."""
-        self.jobs[job.uuid] = job
+        self.work[job.uuid] = job
         self.counters.jobs_submitted += 1
         self.restart_job(job)
 
@@ -66,7 +68,7 @@ class State:
     def add_assessment(self, subject: str, payload: dict[str, Any]) -> Assessment:
         """Add a new assessment."""
         assessment = Assessment(subject, self.clock.now(), payload=payload)
-        self.assessments[assessment.uuid] = assessment
+        self.work[assessment.uuid] = assessment
         return assessment
 
     def add_response_id(self, subject: str) -> int:
@@ -75,14 +77,61 @@ class State:
         self.response_owners[number] = subject
         return number
 
-    def status(self, job: Job) -> str:
-        """Return the current status of a job."""
-        return job.status(self.settings.progress, self.clock.now())
+    def all(self, kind: type[W]) -> list[W]:
+        """Return all jobs or assessments, oldest first."""
+        return [work for work in self.work.values() if isinstance(work, kind)]
 
-    def find_job(self, uuid: str, subject: str) -> Job | None:
-        """Return a job of this partner; jobs of others are not found."""
-        job = self.jobs.get(uuid)
-        return job if job and job.subject == subject else None
+    def find(self, kind: type[W], uuid: object, subject: str | None = None) -> W | None:
+        """Return a job or an assessment of a partner, by default of any one."""
+        work = self.work.get(str(uuid))
+        return work if isinstance(work, kind) and subject in (None, work.subject) else None
+
+    def status(self, work: Work) -> str:
+        """Return the current status; an assessment that is due is made now."""
+        progress, now = self.settings.progress, self.clock.now()
+        if isinstance(work, Assessment) and work.outcome is None and work.is_due(progress, now):
+            try:
+                work.results = list(self._assess(work))
+                work.outcome = ExtractionResult()
+            except ExtractionError as error:
+                work.outcome = ExtractionResult(error=str(error))
+        return work.status(progress, now)
+
+    def contents(self, work: Work) -> list[Job]:
+        """Return the jobs whose texts are needed: the job itself, or those that an assessment names."""
+        if isinstance(work, Job):
+            return [work]
+        named = parse_contents(work.payload)[1] if isinstance(work, Assessment) else ()
+        return [job for uuid in named if (job := self.find(Job, uuid, work.subject))]
+
+    def _assess(self, assessment: Assessment) -> Iterator[dict[str, Any]]:
+        """Apply the rule to the texts."""
+        payload = assessment.payload
+        wanted = payload.get("frameworkId", payload.get("framework"))
+        found = find_framework(self.frameworks, wanted)
+        frameworks = self.frameworks if wanted is None else [found] if found else []
+        if not frameworks:
+            known = ", ".join(f"{each['id']} ({each.get('codeName')})" for each in self.frameworks)
+            raise ExtractionError(f"Unknown framework {wanted!r}. Use one of: {known}.")
+        texts, uuids = parse_contents(payload)
+        for uuid in uuids:
+            job = self.find(Job, uuid, assessment.subject)
+            status = self.status(job) if job else "unknown"
+            if job is None or status != "COMPLETED":
+                raise ExtractionError(f"The content {uuid} is {status}, it must be COMPLETED.")
+            texts.append(job.text)
+        assessment.framework_ids = [framework["id"] for framework in frameworks]
+        for framework in frameworks:
+            for criterion in framework["criteria"]:
+                category, rationale = assess("\n".join(texts), criterion)
+                yield {
+                    "assessmentResponseId": self.add_response_id(assessment.subject),
+                    "frameworkId": framework["id"],
+                    "criterion": criterion.get("codeName"),
+                    "criterionName": criterion.get("name"),
+                    "category": category,
+                    "rationale": rationale,
+                }
 
     # -- records and Locations, which vary within the contract: the quirks
 
@@ -95,6 +144,10 @@ class State:
         # All forms mean the same moment: a record must not change between responses.
         forms = (f"{millis}Z", f"{millis}000Z", f"{millis}000000Z", f"{millis}+00:00")
         return self.random.choice(forms) if self.settings.quirks else forms[0]
+
+    def record(self, work: Work, status: str | None = None) -> dict[str, Any]:
+        """Return the record of a job or an assessment, by default with its current status."""
+        return self.shape_record(work.record(status or self.status(work), self.format_time))
 
     def shape_record(self, record: dict[str, Any], *, constant: bool = False) -> dict[str, Any]:
         """Add undocumented fields, and omit some that are null.
