@@ -57,6 +57,11 @@ _OPTION = re.compile(  # of a command, with its value: `--password x`, `-u user:
     r"""(?xi) (?<!\S)( --[\w-]{0,40}(?:password|passwd|passphrase|secret|token|key|credentials?)[ \t=]{1,3}
     | (?:-u|--(?:proxy-)?user)[ \t=]{1,3}[^\s:]{1,64}: ) (?:"[^"\r\n]*"|'[^'\r\n]*'|[^\s-]\S*)"""
 )
+# A word that differs between documents that failed for the same reason: a URL, a file, an id, a long number.
+_SPECIFIC = re.compile(
+    r".*(?:://|\.(?:pdf|docx?|html?|txt)$|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})|[0-9a-f]{32,}$|[0-9]{5,}$",
+    re.IGNORECASE,
+)
 _PASSWORDS = ("password", "passwd", "passphrase", "passcode", "pwd")
 
 
@@ -223,3 +228,13 @@ def _in_base64(secret: str) -> Iterator[str]:
             core = encoded[-(-before * 8 // 6) : (before + len(data)) * 8 // 6]
             if len(core) >= MIN_BASE64_CHARS:
                 yield re.sub(r"[+/]", lambda sign: {"+": r"[+\-]", "/": "[/_]"}[sign[0]], core)
+
+
+def generalize(reason: str) -> str:
+    """Return a reason without the names, URLs and numbers of a single document."""
+
+    def shorten(word: str) -> str:
+        core = word.strip("'\"()[]<>.,;:!?")
+        return word.replace(core, "…") if core and _SPECIFIC.match(core) else word
+
+    return " ".join(map(shorten, reason.split(" ")))

@@ -13,9 +13,11 @@ from typing import Any
 from airflow_provider.bulk.items import COMPLETED, FAILED, SKIPPED, Item, ItemState
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.non_retryable import as_non_retryable
+from airflow_provider.text import generalize
 
 LOG_INTERVAL_SECONDS = 10.0
-MAX_FAILURES_SHOWN = 5
+WAVE_SECONDS = 1.0  # in which retries are logged together
+MAX_FAILURES_SHOWN = 5  # reasons, or items
 
 MaxFailed = int | float | str
 """A number, a share from 0.0 to 1.0, or a percentage such as "5%"."""
@@ -59,6 +61,32 @@ class Progress:
             f"{done:,} of {self._total:,} {self._noun}: {counts[COMPLETED]:,} completed, "
             f"{counts[FAILED]:,} failed, {counts[SKIPPED]:,} skipped; {rate:.1f}/s{left}"
         )
+
+
+class RetryLog:
+    """Logs retries in waves: one line for all items that meet the same error at about the same time.
+
+    :param noun: what the items are, in the plural
+    """
+
+    def __init__(self, noun: str, log: Any) -> None:
+        self._noun = noun
+        self._log = log
+        self._waves: dict[tuple[str, str], dict[str, Item]] = {}
+
+    def add(self, item: Item, delay: float) -> None:
+        """Log soon that an item is retried after a delay, because of its last error."""
+        if not self._waves:
+            asyncio.get_running_loop().call_later(WAVE_SECONDS, self.flush)
+        self._waves.setdefault((f"{delay:.0f} s", _generalize(item, item.last_error)), {})[item.key] = item
+
+    def flush(self) -> None:
+        """Log what was added."""
+        for (delay, _), wave in self._waves.items():
+            item, more = next(iter(wave.values())), len(wave) - 1
+            what = f"'{item.label}' and {more:,} more {self._noun}" if more else f"'{item.label}'"
+            self._log.warning("Retrying %s in %s: %s", what, delay, item.last_error)
+        self._waves.clear()
 
 
 def _duration(seconds: float) -> str:
@@ -109,38 +137,50 @@ def check_rows(
 def check_failures(
     items: Sequence[Item],
     max_failed: MaxFailed,
-    manifest: object,
+    report: object,
     noun: str,
     error_type: type[ComplianceError],
     log: Any,
 ) -> None:
     """Fail the task if too many items have failed; without retries if too many failures are permanent.
 
-    :param manifest: where all rows are
+    :param report: its address
     :param noun: what the items are, in the plural
     :param error_type: what to raise
     """
     failed = [item for item in items if item.state is FAILED]
     if not failed:
         return
-    reasons = [_describe_failure(each) for each in failed[:MAX_FAILURES_SHOWN]]
-    if len(failed) > MAX_FAILURES_SHOWN:
-        reasons.append(f"And {len(failed) - MAX_FAILURES_SHOWN} more.")
+    groups: dict[str, list[Item]] = {}
+    for item in failed:
+        groups.setdefault(_generalize(item, item.error), []).append(item)
+    largest = sorted(groups.items(), key=lambda group: -len(group[1]))
+    reasons = [_describe_failures(noun, *group) for group in largest[:MAX_FAILURES_SHOWN]]
+    if more := sum(len(group) for _, group in largest[MAX_FAILURES_SHOWN:]):
+        reasons.append(f"And {more:,} more.")
     summary, allowed = f"{len(failed)} of {len(items)} {noun} failed", count_allowed(max_failed, len(items))
     if len(failed) <= allowed:
         # A line for each: Airflow's log view does not wrap lines.
-        for line in (f"{summary}, which max_failed={max_failed} allows.", *reasons):
+        for line in (f"{summary}, which max_failed={max_failed} allows.", *reasons, f"Report: {report}"):
             log.warning("%s", line)
         return
     error = error_type(
         f"{summary}, more than max_failed={max_failed} allows. {' '.join(reasons)} "
-        f"The others are written; all are in {manifest}."
+        f"The others are written. Report: {report}"
     )
     is_permanent = sum(item.is_permanent_failure for item in failed) > allowed
     raise as_non_retryable(error) if is_permanent else error
 
 
-def _describe_failure(item: Item) -> str:
-    """Return a sentence that names the item, once."""
-    label, reason = f"'{item.label}'", item.error.removesuffix(".")
-    return f"{reason}." if label in reason else f"{label}: {reason}."
+def _generalize(item: Item, error: str) -> str:
+    """Return an error without what is specific to an item, to group items by it."""
+    return generalize(error.replace(f"'{item.label}'", "'…'"))
+
+
+def _describe_failures(noun: str, reason: str, failed: Sequence[Item]) -> str:
+    """Return a sentence on items that failed for the same reason, with the name of the first."""
+    first = f"'{failed[0].label}'"
+    if len(failed) == 1:
+        error = failed[0].error.removesuffix(".")
+        return f"{error}." if first in error else f"{first}: {error}."
+    return f"{len(failed):,} {noun}, such as {first}: {reason.removesuffix('.')}."

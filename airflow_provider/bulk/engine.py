@@ -89,7 +89,11 @@ class BulkEngine(Generic[I]):
                 if pipeline.is_past_deadline:
                     pipeline.fail_unfinished()
         except BaseExceptionGroup as errors:
-            raise await self._on_fatal(errors.exceptions[0]) from None
+            error = await self._on_fatal(errors.exceptions[0])
+            # One that many workers have met, such as a failed login, has the lines of each in its traceback.
+            raise (error.with_traceback(None) if isinstance(error, ComplianceError) else error) from None
+        finally:
+            pipeline.retry_log.flush()
         await self._checkpoint.flush()
         await self._checkpoint.check_owner()
         self._log.info("%s", progress.line())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from airflow_provider.bulk.backoff import AdaptiveLimiter, RetryTracker
 from airflow_provider.bulk.checkpoint import Checkpoint
-from airflow_provider.bulk.counts import Counts
+from airflow_provider.bulk.counts import Counts, RetryLog
 from airflow_provider.bulk.items import (
     COMPLETED,
     FAILED,
@@ -29,11 +29,7 @@ from airflow_provider.bulk.items import (
     Steps,
     now,
 )
-from airflow_provider.exceptions import (
-    ComplianceError,
-    ComplianceHttpError,
-    ComplianceUncertainError,
-)
+from airflow_provider.exceptions import ComplianceError, ComplianceHttpError, ComplianceUncertainError
 from airflow_provider.waiting.poller import Subscription
 from airflow_provider.waiting.results import FINAL, Record
 from airflow_provider.waiting.rules import RefreshCheck
@@ -74,6 +70,7 @@ class Pipeline(Generic[I]):
         self.jobs: dict[str, list[I]] = {}  # in flight; a service may give one job to equal items
         self.refreshes = RefreshCheck({}, UNCHANGED_SECONDS)
         self.retries = RetryTracker(options.concurrency, clock)
+        self.retry_log = RetryLog(steps.noun, log)
         self.is_past_deadline = False  # from the deadline on only results are fetched
         self.has_changed = asyncio.Event()
         self.sends_in_flight = 0
@@ -292,7 +289,7 @@ class Pipeline(Generic[I]):
             self._fail(item, error)
             return
         item.last_error = item.describe(error)
-        self._log.warning("Retrying '%s' in %.0f s: %s", item.label, delay, item.last_error)
+        self.retry_log.add(item, delay)
         self._enqueue_later(delay, item)
 
     def _fail_unexpectedly(self, item: I, error: Exception) -> None:

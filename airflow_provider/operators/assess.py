@@ -149,13 +149,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         checkpoint = outcome.task.checkpoint
         outcome.send_metrics(self.conn_id)
         report = Location(result["report"])
-        self._conclude(run, checkpoint, result, report, outcome.finished_jobs, outcome.lineage())
-        check_failures(
-            outcome.task.cells,
-            self.max_failed,
-            checkpoint.manifest,
-            "assessments",
-            ComplianceAssessError,
-            self.log,
-        )
+        address = self._conclude(run, checkpoint, result, report, outcome.finished_jobs, outcome.lineage())
+        cells = outcome.task.cells
+        check_failures(cells, self.max_failed, address, "assessments", ComplianceAssessError, self.log)
         return result

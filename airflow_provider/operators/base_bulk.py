@@ -197,20 +197,22 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         report: Location,
         finished: Callable[[], tuple[Iterable[FinishedJob], Collection[str]]],
         written: Lineage,
-    ) -> None:
+    ) -> str:
         """Delete jobs, and report what is published: links, lineage, asset events, the result.
 
         :param finished: returns the finished jobs, and those that must not be deleted now
+        :return: the address of the report, for people
         """
         if run.is_deleting:
             result["deleted"] = self._loop.run(self._delete_jobs(run, checkpoint, *finished()))
         ti = run.context["ti"]
-        push_report(ti, report)
+        address = push_report(ti, report)
         extra = {**result, "destination": str(self.destination)}
         self._report_written(run.context, written, extra, self.hook)
         self.log.info("Wrote %s and report %s.", checkpoint.manifest, report)
         # Before the task may fail: Airflow drops what it would have returned, and closing the night needs it.
         ti.xcom_push(key=RETURN_VALUE, value=result)
+        return address
 
     async def _delete_jobs(
         self, run: BulkRun, checkpoint: Checkpoint, jobs: Iterable[FinishedJob], needed: Collection[str]

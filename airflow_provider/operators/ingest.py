@@ -207,9 +207,9 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
             if document.state is COMPLETED
         ]
         written = Lineage(transfers, {manifest: len(documents)})
-        self._conclude(run, checkpoint, result, report, partial(finished_jobs, documents), written)
+        address = self._conclude(run, checkpoint, result, report, partial(finished_jobs, documents), written)
         sent = [document for document in documents if not is_given_up(document)]
-        check_failures(sent, self.max_failed, manifest, "documents", ComplianceIngestError, self.log)
+        check_failures(sent, self.max_failed, address, "documents", ComplianceIngestError, self.log)
         return result
 
 

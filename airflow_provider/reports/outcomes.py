@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from airflow_provider.reports.charts import StackedBar
 from airflow_provider.reports.page import DOCUMENTS, limit_source, plural, read_number, read_time
-from airflow_provider.text import sanitize
+from airflow_provider.text import generalize, sanitize
 
 Row = Mapping[str, Any]
 Ranked = tuple[float, Row]
@@ -30,12 +29,6 @@ MAX_ATTEMPTS = 5
 GIVEN_UP = "Given up after"  # how the error of a document starts that was not sent
 REPEATED_NIGHTS = 2  # in a row, from which on a failing document is named
 MAX_REPEATED = 100
-
-# A word that differs between documents that failed for the same reason: a URL, a file, an id, a long number.
-_SPECIFIC = re.compile(
-    r".*(?:://|\.(?:pdf|docx?|html?|txt)$|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})|[0-9a-f]{32,}$|[0-9]{5,}$",
-    re.IGNORECASE,
-)
 
 
 class Top(Generic[T]):
@@ -69,7 +62,8 @@ class Reasons:
     def add(self, reason: str, source: object) -> None:
         """Count a failure; reasons beyond `MAX_REASONS` only in the total."""
         self.total += 1
-        reason = generalize(reason)
+        is_given_up = reason.startswith(GIVEN_UP)
+        reason = f"{GIVEN_UP} too many nights in a row" if is_given_up else generalize(reason)
         if reason in self.counts or len(self.counts) < MAX_REASONS:
             self.counts[reason] += 1
             self.examples.setdefault(reason, limit_source(source))
@@ -174,18 +168,6 @@ def detect_kind(source: object) -> str:
     if name.endswith(".docx"):
         return "DOCX"
     return "Web page" if is_url else "Other"
-
-
-def generalize(reason: str) -> str:
-    """Return a reason without the names, URLs and numbers of a single document."""
-
-    def shorten(word: str) -> str:
-        core = word.strip("'\"()[]<>.,;:!?")
-        return word.replace(core, "…") if core and _SPECIFIC.match(core) else word
-
-    if reason.startswith(GIVEN_UP):
-        return f"{GIVEN_UP} too many nights in a row"
-    return " ".join(map(shorten, reason.split(" ")))
 
 
 def count_documents(counts: Mapping[str, int]) -> str:

@@ -21,7 +21,7 @@ def items(failed: int, total: int = 100, error: str = "The file is damaged.") ->
 
 
 def check(found: list[Item], max_failed: MaxFailed) -> None:
-    check_failures(found, max_failed, "/manifest.jsonl", "documents", exc.ComplianceIngestError, LOG)
+    check_failures(found, max_failed, "/report.html", "documents", exc.ComplianceIngestError, LOG)
 
 
 @pytest.mark.parametrize(
@@ -59,16 +59,30 @@ def test_every_whole_percentage_is_exact() -> None:
     assert [count_allowed(percent / 100, 100) for percent in range(101)] == [*range(101)]
 
 
-def test_an_error_names_the_first_reasons_with_one_full_stop_each() -> None:
+def test_error_groups_documents_by_reason_and_ends_with_the_report() -> None:
+    found = items(13, 20)
+    for number, item in enumerate(found[:8]):
+        item.key = f"s3://b/a file {number}"
+        item.error = f"'{item.label}' is neither PDF nor DOCX: the service accepts nothing else."
+    found[12].error = f"Job {'0' * 8}-1111-2222-3333-{'4' * 12} is gone."
     with pytest.raises(exc.ComplianceIngestError) as error:
-        check(items(7, 10), 0.1)
-    text = str(error.value)
-    assert text.startswith(
-        "7 of 10 documents failed, more than max_failed=0.1 allows. 'bad 0': The file is damaged. 'bad 1': "
+        check(found, 0.1)
+    assert str(error.value) == (
+        "13 of 20 documents failed, more than max_failed=0.1 allows. 8 documents, such as 's3://b/a file 0': "
+        "'…' is neither PDF nor DOCX: the service accepts nothing else. 4 documents, such as 'bad 8': The "
+        "file is damaged. 'bad 12': Job 00000000-1111-2222-3333-444444444444 is gone. The others are "
+        "written. Report: /report.html"
     )
-    assert text.endswith(". And 2 more. The others are written; all are in /manifest.jsonl.")
-    assert ".." not in text
-    assert text.count("damaged") == 5
+
+
+def test_error_names_the_most_frequent_reasons() -> None:
+    found = items(12)
+    for item, letter in zip(found, "abcdefgggggg", strict=False):
+        item.error = f"Reason {letter}."
+    with pytest.raises(exc.ComplianceIngestError) as error:
+        check(found, 0)
+    assert "allows. 6 documents, such as 'bad 6': Reason g. 'bad 0': Reason a. 'bad 1'" in str(error.value)
+    assert "'bad 3': Reason d. And 2 more. The others" in str(error.value)
 
 
 def test_a_reason_that_names_its_document_is_not_prefixed_with_the_name() -> None:
@@ -78,7 +92,7 @@ def test_a_reason_that_names_its_document_is_not_prefixed_with_the_name() -> Non
         check(found, 0)
 
 
-def test_failures_within_the_limit_are_warnings_with_the_first_reasons_on_a_line_each(
+def test_failures_within_the_limit_are_warnings_with_the_reasons_on_a_line_each(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     check(items(0), "5%")
@@ -87,8 +101,8 @@ def test_failures_within_the_limit_are_warnings_with_the_first_reasons_on_a_line
     assert {record.levelname for record in caplog.records} == {"WARNING"}
     assert [record.getMessage() for record in caplog.records] == [
         "2 of 100 documents failed, which max_failed=5% allows.",
-        "'bad 0': The file is damaged.",
-        "'bad 1': The file is damaged.",
+        "2 documents, such as 'bad 0': The file is damaged.",
+        "Report: /report.html",
     ]
 
 

@@ -181,6 +181,35 @@ def test_a_transient_error_is_retried_after_a_delay(night: Night, caplog: pytest
     assert "Retrying 'a' in 2 s: The service is away." in caplog.messages
 
 
+def test_retries_of_one_wave_are_one_line(night: Night, caplog: pytest.LogCaptureFixture) -> None:
+    items = [Item(str(number)) for number in range(3)]
+    for item in items:
+        night.service.job(item.key, DONE)
+        night.outcome("submit", item.key, AWAY, *([AWAY] if item.key == "2" else []))
+    night.run(*items)
+    assert [line for line in caplog.messages if line.startswith("Retrying")] == [
+        "Retrying '0' and 2 more items in 2 s: The service is away.",
+        "Retrying '2' in 6 s: The service is away.",
+    ]
+
+
+def test_error_of_all_items_has_one_traceback_and_logs_the_retries(
+    night: Night, caplog: pytest.LogCaptureFixture
+) -> None:
+    items = [Item(str(number)) for number in range(40)]
+    shared = exc.ComplianceServerError("The service is away.", status=503)
+    for item in items:
+        night.outcome("submit", item.key, *[shared] * 9)
+    with pytest.raises(exc.ComplianceServerError) as raised:
+        night.run(*items, concurrency=40)
+    assert "_process" not in {entry.name for entry in raised.traceback}
+    lines = [line for line in caplog.messages if line.startswith("Retrying")]
+    assert [line.partition("' and ")[2] for line in lines] == [
+        f"{number} more items in {delay} s: The service is away."
+        for number, delay in ((39, 2), (39, 6), (38, 18))
+    ]
+
+
 def test_an_item_that_fails_while_others_succeed_is_given_up(night: Night) -> None:
     night.service.job("b", DONE)
     night.outcome("submit", "a", AWAY, AWAY, AWAY)

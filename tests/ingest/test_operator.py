@@ -77,7 +77,7 @@ def test_bad_documents_are_rows_with_a_reason_and_the_good_ones_are_written(
     assert isinstance(error.value, AirflowFailException)
     text = str(error.value)
     assert text.startswith("4 of 18 documents failed, more than max_failed=0 allows. ")
-    assert str(outcome.manifest) in text
+    assert text.endswith(f"Report: {outcome.manifest.with_name('report.html')}")
     reasons = {Path(source).name: row["error"] for source, row in outcome.rows.items() if row["error"]}
     assert "neither PDF nor DOCX" in reasons["text.pdf"]
     assert "is empty" in reasons["empty.pdf"]
