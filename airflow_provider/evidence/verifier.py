@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Verify the evidence of closed nights: `python verifier.py FOLDER`.
 
-This file and Python 3.9 or newer are enough. It reads only, and trusts nothing that it reads. The format is
-in docs/evidence-format.md. Exit code 0: everything is as recorded; 1: something has changed, is missing or
-may not be read; 2: wrong usage, or the store has failed, so nothing is known.
+This file and Python 3.9 or newer are enough. It trusts nothing that it reads. docs/evidence-format.md has the
+format. Exit code 0: everything is as recorded; 1: something has changed, is missing or may not be read;
+2: wrong usage, or the store has failed, so nothing is known.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ VERSIONS = (None, 2)  # of the format
 CHANGED, MISSING, INVALID = "changed", "missing", "invalid"  # invalid: it names nothing that can be compared
 UNMATCHED, UNREADABLE, OUTSIDE = "unmatched", "unreadable", "outside"  # the last two may be unchanged
 GOOD, FOUND, FAILED = 0, 1, 2
+ABSENT = b"-\n"  # instead of the salt of a block that is not here
 MAX_RECORD_BYTES = MAX_BLOCK_BYTES = 64 << 20
 MAX_LINE_BYTES, MAX_DIGESTS_BYTES = 16 << 20, 256 << 20
 MAX_KEPT = 50  # problems of one record, and problems that are shown; all are counted
 BLOCK_BYTES = 1 << 18
-IMPOSSIBLE = (errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EISDIR)  # the path is to blame
+IMPOSSIBLE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EISDIR)
 STATUSES = ("CHANGED", "STOPPED", "UNREADABLE", "REPLACED", "OK")
 NIGHT_COLUMNS = ("dag_id", "night", "destination")  # what revisions by several runs have in common
 OBJECT_COLUMNS = {"ingest": ("path", "sha256"), "assess": ("results_path", "results_sha256")}
@@ -79,14 +80,12 @@ class Folder:
                 return os.fdopen(number, "rb")
             os.close(number)
             raise Problem(MISSING, f"{shown} is not an object: not a regular file")
-        except (FileNotFoundError, NotADirectoryError):
-            raise Problem(MISSING, f"{shown} does not exist") from None
         except PermissionError:
             raise Problem(UNREADABLE, f"{shown} may not be read: permission denied") from None
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno not in IMPOSSIBLE:
                 raise
-            raise Problem(MISSING, f"{shown} is not an object: {error}") from None
+            raise Problem(MISSING, f"{shown} does not exist: {getattr(error, 'strerror', error)}") from None
 
     def show(self, path: str) -> str:
         """Return where an object is."""
@@ -140,6 +139,7 @@ class Check:
         self.record: dict[str, Any] = {}  # empty if it could not be parsed
         self.tables: list[dict[str, Any]] = []
         self.replaced_by: int | None = None  # a later revision of the same night
+        self.latest = self  # the revision in force
         self.night, self.is_chain_only = "", False
         self.manifests = self.objects = self.bytes = 0
         self.rewritten = 0  # tables of a replaced revision that the one in force names as they are now
@@ -200,18 +200,17 @@ def read_record(store: Any, number: int) -> Check:
     check.sha256 = hashlib.sha256(data).hexdigest()
     record = check.record = parse_object(data)
     check.night = str(record.get("night") or "")[:40]
-    if not record:
-        check.add(CHANGED, f"{store.show(path)} is damaged: it is not a JSON object")
-    elif record.get("version") not in VERSIONS:
-        check.add(INVALID, f"{store.show(path)} has a version that is not known here")
-    elif record.get("number") != number:
-        check.add(CHANGED, f"{store.show(path)} says that it is record {str(record.get('number'))[:20]}")
-    tables = record.get("manifests", [])
+    tables, said, replaces = record.get("manifests", []), record.get("number"), record.get("replaces")
     check.tables = [_as(dict, table) for table in _as(list, tables)]
-    if not isinstance(tables, list):
-        check.add(INVALID, f"{store.show(path)} does not list its tables")
-    if record.get("replaces") is not None and not _reference(record["replaces"])[0]:
-        check.add(INVALID, f"{store.show(path)} does not say which record it replaces")
+    for is_wrong, kind, text in (
+        (not record, CHANGED, "is damaged: it is not a JSON object"),
+        (record.get("version") not in VERSIONS, INVALID, "has a version that is not known here"),
+        (record and said != number, CHANGED, f"says that it is record {str(said)[:20]}"),
+        (not isinstance(tables, list), INVALID, "does not list its tables"),
+        (replaces is not None and not _reference(replaces)[0], INVALID, "does not say what it replaces"),
+    ):
+        if is_wrong:
+            check.add(kind, f"{store.show(path)} {text}")
     return check
 
 
@@ -232,8 +231,7 @@ def check_chain(checks: Sequence[Check], head: str, known: Sequence[str]) -> Non
         elif not check.record or said == before.sha256 or (before.number and not before.sha256):
             continue
         elif check.record.get("number") != check.number or not before.number:  # the difference is its own
-            text = f"record {check.number} is chained to {said}, which is not record"
-            check.add(CHANGED, f"{text} {before.number}")
+            check.add(CHANGED, f"record {check.number} is chained to {said}, not to record {before.number}")
         else:
             text = f"record {before.number} is not what record {check.number} was chained to: its SHA-256 is"
             before.add(CHANGED, f"{text} {before.sha256}, not {said}")
@@ -242,19 +240,34 @@ def check_chain(checks: Sequence[Check], head: str, known: Sequence[str]) -> Non
 
 def _find_replaced(checks: Sequence[Check]) -> None:
     """Find replaced revisions; a record can't replace one of another night."""
-    by_number = {check.number: check for check in checks}
+    before: dict[int, Check] = {}
     for check in checks:
         number, _ = _reference(check.record.get("replaces"))
-        replaced = by_number.get(number)
-        if not number:
-            continue
-        one, other = replaced.record if replaced else {}, check.record
-        differ = [name for name in NIGHT_COLUMNS if one.get(name) != other.get(name)]
-        is_same = not differ or one.get("run") == other.get("run")
-        if replaced is None or number >= check.number or (one and not is_same):
+        replaced = before.get(number, Check(0))
+        one, other = replaced.record, check.record
+        differ = any(one.get(name) != other.get(name) for name in NIGHT_COLUMNS)
+        if number in before and not (one and differ and one.get("run") != other.get("run")):
+            replaced.replaced_by = check.number
+        elif number:
             check.add(INVALID, f"record {check.number} replaces record {number}, which is not its revision")
-            continue
-        replaced.replaced_by = check.number
+        before[check.number] = check
+    for check in reversed(checks):
+        check.latest = before[check.replaced_by].latest if check.replaced_by else check
+
+
+def read_blocks(file: Any, salts: Any, digests: bytes, shown: str) -> Iterator[tuple[str, bytes, Any]]:
+    """Yield the digest, the salt and the lines of each block of a table; an absent one has no lines."""
+    number = 0
+    for block in BLOCK.finditer(digests):
+        salt, lines, size = salts.readline(100), list[bytes](), 0
+        for _ in range(0 if salt == ABSENT else int(block[2])):
+            lines.append(line := file.readline(MAX_LINE_BYTES))
+            number, size = number + 1, size + len(line)
+            if not line or len(line) == MAX_LINE_BYTES or size > MAX_BLOCK_BYTES:
+                raise Problem(CHANGED, f"{shown} has changed: line {number} ends elsewhere")
+        yield block[1].decode(), salt, lines
+    if file.read(1) or salts.read(1):
+        raise Problem(CHANGED, f"{shown} has changed, or its salts: see line {number + 1}")
 
 
 Wanted = tuple[Any, str, str]  # an object: its store, its path, and the SHA-256 that it must have
@@ -285,24 +298,20 @@ class Verifier:
         self._noted = [check.number for check in checks if starts and check.sha256.startswith(starts)]
         roots = [check.record["root"] for check in checks if isinstance(check.record.get("root"), str)]
         self._places = Places(self._store, roots, self._also)
-        by_number = {check.number: check for check in checks}
         for check in checks:
             check.is_chain_only = bool(DATE.match(check.night)) and check.night[:10] < self._since
-            latest = check
-            while latest.replaced_by is not None:  # by a later one, so this ends
-                latest = by_number[latest.replaced_by]
             try:
                 if check.record and not check.is_chain_only:
-                    self._verify(check, latest)
+                    self._verify(check)
             except OSError as error:
                 check.stopped = str(error)
             yield check
             if check.stopped:
                 return
 
-    def _verify(self, check: Check, latest: Check) -> None:
-        """Verify what a record refers to; `latest` is the revision in force."""
-        for (store, path, sha256), found, size in self._store.each(self._read, self._objects(check, latest)):
+    def _verify(self, check: Check) -> None:
+        """Verify what a record refers to."""
+        for (store, path, sha256), found, size in self._store.each(self._read, self._objects(check)):
             if not isinstance(found, Problem) and found != sha256:
                 text = f"{store.show(path)} has changed: its SHA-256 is"
                 found = Problem(CHANGED, f"{text} {found}, not {sha256}")
@@ -324,7 +333,7 @@ class Verifier:
             return wanted, problem, 0
         return wanted, digest.hexdigest(), size
 
-    def _objects(self, check: Check, latest: Check) -> Iterator[Wanted]:
+    def _objects(self, check: Check) -> Iterator[Wanted]:
         """Verify the tables of a record; yield all other objects, to be read."""
         report = check.record.get("report")
         if report is not None:
@@ -333,7 +342,7 @@ class Verifier:
         # noted while it was in force: then it must be what it was.
         end = check.replaced_by or 0
         is_replaced = bool(end) and not any(check.number <= number < end for number in self._noted)
-        now = {str(table.get("path")): table.get("digests") for table in latest.tables}
+        now = {str(table.get("path")): table.get("digests") for table in check.latest.tables}
         for table in check.tables:
             if is_replaced and now.get(str(table.get("path")), table.get("digests")) != table.get("digests"):
                 check.rewritten += 1
@@ -354,28 +363,23 @@ class Verifier:
         digests = read_small(self._store, name, MAX_DIGESTS_BYTES)
         if hashlib.sha256(digests).hexdigest() != table["digests"]:
             raise Problem(CHANGED, f"{self._store.show(name)} has changed")
-        changed, number, size = 0, 0, 0
+        changed = number = absent = 0
         with store.open(path) as file, salts_store.open(salts_path) as salts:
-            for block in BLOCK.finditer(digests):
-                digest, lines, limit = hashlib.sha256(salts.readline(100)), [], size + MAX_BLOCK_BYTES
-                for _ in range(int(block[2])):
-                    digest.update(line := file.readline(MAX_LINE_BYTES))
-                    number, size = number + 1, size + len(line)
-                    if not line or len(line) == MAX_LINE_BYTES or size > limit:
-                        raise Problem(
-                            CHANGED, f"{store.show(path)} has changed: line {number} ends elsewhere"
-                        )
-                    lines += [line] if columns else []
-                if digest.hexdigest() != block[1].decode():
+            for digest, salt, lines in read_blocks(file, salts, digests, store.show(path)):
+                number += len(lines)
+                if not lines:
+                    absent += 1
+                elif hashlib.sha256(b"".join([salt, *lines])).hexdigest() != digest:
                     changed = changed or number
                 elif columns:
                     yield from self._rows(check, lines, *columns)
-            if changed or file.read(1) or salts.read(1):
-                text = f"{store.show(path)} has changed, or its salts: see line {changed or number + 1}"
-                raise Problem(CHANGED, text)
+            check.bytes += file.tell()
+        if changed:
+            raise Problem(CHANGED, f"{store.show(path)} has changed, or its salts: see line {changed}")
+        if absent:
+            raise Problem(MISSING, f"{store.show(path)} lacks the rows of {_count(absent, 'document')}")
         check.manifests += 1
         check.objects += 1
-        check.bytes += size
 
     def _rows(self, check: Check, lines: Sequence[bytes], path: str, sha256: str) -> Iterator[Wanted]:
         for line in lines:
@@ -392,17 +396,14 @@ class Verifier:
         try:
             store, inner = self._places.find(path)
             if not SHA256.fullmatch(str(sha256)):
-                raise Problem(
-                    INVALID, f"{str(path)[:200]!r} with SHA-256 {str(sha256)[:200]!r} can't be compared"
-                )
+                text = f"{str(path)[:200]!r} with SHA-256 {str(sha256)[:200]!r} can't be compared"
+                raise Problem(INVALID, text)
             key = self._key(store, inner, sha256)
         except Problem as problem:
-            check.add(*problem.args)
-            return
+            return check.add(*problem.args)
         if key not in self._seen:
             self._seen[key] = ""
             yield store, inner, sha256
-            return
         kind, _, number = self._seen[key].partition(" ")
         if kind and number != str(check.number):
             check.add(kind, f"{store.show(inner)} is {kind}, as shown for record {number}")
@@ -443,11 +444,10 @@ def report(verifier: Verifier) -> int:
         total.counts.update(check.counts)
         total.stopped = check.stopped
         total.objects, total.bytes = total.objects + check.objects, total.bytes + check.bytes
-    seconds = max(time.monotonic() - started, 0.001)
+    seconds, found = max(time.monotonic() - started, 0.001), sum(total.counts.values())
     text = f"{_count(records, 'record')}, {_count(total.objects, 'object')}, {total.bytes / 1e6:,.1f} MB"
     print_line(f"{text} in {seconds:,.1f} s ({total.objects / seconds:,.0f} objects/s)")
-    if total.counts:
-        found = sum(total.counts.values())
+    if found:
         counts = ", ".join(f"{count:,} {kind}" for kind, count in total.counts.items())
         more = f"; {found - shown:,} are not shown" if found > shown else ""
         print_line(f"{_count(found, 'problem')}: {counts}{more}")

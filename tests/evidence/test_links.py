@@ -54,12 +54,12 @@ NOT_ITS = "which is not its revision"
         (
             {3: {"number": 7, "previous": named(6, "zz")}},
             {},
-            {3: "changed: record 3 is chained to zz, which is not record 2"},
+            {3: "changed: record 3 is chained to zz, not to record 2"},
         ),
         (
             {1: {"previous": named(0, "h0")}},
             {},
-            {1: "changed: record 1 is chained to h0, which is not record 0"},
+            {1: "changed: record 1 is chained to h0, not to record 0"},
         ),
         ({}, {"gone": (1,)}, {2: "missing: record 1 is missing"}),
         ({}, {"gone": (2,)}, {3: "missing: record 2 is missing"}),

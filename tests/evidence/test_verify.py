@@ -375,3 +375,19 @@ def test_the_example_of_the_format_is_right(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(data)
     (check,) = Verifier(Folder(str(tmp_path))).run()
     assert (check.status, check.manifests) == ("OK", 1)
+
+
+def test_rows_that_are_absent_are_missing(root: Path, verify: Verify) -> None:
+    """A dash instead of a salt says that the rows of a document are not there; it is no excuse."""
+    table, salts = (
+        root / "dt=2026-01-03/_tables/ingest.jsonl",
+        only(root, "dt=2026-01-03/_tables/ingest.jsonl.*.salts"),
+    )
+    _, *rows = table.read_bytes().splitlines(keepends=True)
+    _, *others = salts.read_bytes().splitlines(keepends=True)
+    table.write_bytes(b"".join(rows))
+    salts.write_bytes(b"".join([b"-\n", *others]))
+    code, output = verify()
+    assert code == 1
+    assert statuses(output) == ["OK", "OK", "CHANGED", "OK", "OK"]
+    assert f"missing: file://{table} lacks the rows of 1 document" in output

@@ -238,7 +238,7 @@ def test_a_loop_of_links_is_named(writer: NightWriter, verify: Verify, tmp_path:
     (tmp_path / "out/other").symlink_to(tmp_path / "out" / name)
     code, output = verify()
     assert code == 1
-    assert f"{name} is not an object" in output
+    assert f"{name} does not exist: Too many" in output
 
 
 def test_a_root_that_is_a_loop_of_links_is_an_error(verify: Verify, tmp_path: Path) -> None:
