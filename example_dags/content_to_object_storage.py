@@ -24,15 +24,15 @@ TEXTS = Asset("compliance-pages")
     doc_md=__doc__,
 )
 def compliance_content_to_object_storage() -> None:
-    """Submit each page in its own task and wait for it, then write all texts in one task."""
-    pages = ComplianceSubmitUrlOperator.partial(
-        task_id="submit", wait_for_completion=True, deferrable=True, retries=2
-    ).expand(url=PAGES.split())
+    """Submit each page in its own task, then wait for all and write their texts in one."""
+    pages = ComplianceSubmitUrlOperator.partial(task_id="submit", retries=2).expand(url=PAGES.split())
     ComplianceContentToObjectStorageOperator(
         task_id="store",
         uuid=pages.output,
         destination="{{ params.destination }}",
         file_name_template="{source_stem}/{uuid}.txt.gz",  # written as gzip
+        wait_for_completion=True,
+        deferrable=True,
         outlets=[TEXTS],
         retries=2,
     )

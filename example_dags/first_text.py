@@ -25,15 +25,14 @@ PLACES = {
     doc_md=__doc__,
 )
 def compliance_first_text() -> None:
-    """Submit and wait for the job in one task; write the text in another."""
-    submit = ComplianceSubmitFileOperator(
-        task_id="submit", file="{{ params.file }}", wait_for_completion=True
-    )
+    """Submit in one task; wait for the job and write the text in another."""
+    submit = ComplianceSubmitFileOperator(task_id="submit", file="{{ params.file }}")
     ComplianceContentToObjectStorageOperator(
         task_id="store",
         uuid=submit.output,
         destination="{{ params.texts }}",
         file_name_template="{source_stem}.txt",
+        wait_for_completion=True,
     )
 
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 from airflow_provider import metrics
 from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import ComplianceJobError
+from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.lineage import Lineage, Transfer, job_origin
-from airflow_provider.operators.base import ComplianceBaseOperator, StoringMixin, entry_point
+from airflow_provider.operators.base import StoringMixin, TimedWaitingOperator, entry_point
 from airflow_provider.params import as_str_list, is_many, required, unique
 from airflow_provider.provenance import instance_of
 from airflow_provider.storage import names
 from airflow_provider.storage.locations import Location
-from airflow_provider.waiting.kinds import JOBS
+from airflow_provider.triggers.content import ComplianceContentTrigger
+from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.refusals import outlast_refusals
-from airflow_provider.waiting.results import Record, error_for
+from airflow_provider.waiting.results import Record, WaitResult, error_for
 from airflow_provider.waiting.waits import poll_in_worker
 
 if TYPE_CHECKING:
@@ -30,12 +32,11 @@ NAME_FIELDS = ("uuid", "source_name", "source_stem")  # of a template of names
 URIS_IN_EVENT = 100  # an asset event is kept forever, so it stays small
 
 
-class ComplianceContentToObjectStorageOperator(StoringMixin, ComplianceBaseOperator):
+class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperator):
     """Write the texts of one or many completed jobs to object storage; returns their URIs, in that order.
 
     Each text streams from the service into the store and appears under its name when it is whole, not before.
     The sizes and SHA-256 hashes of the objects are pushed to XCom as `bytes` and `sha256`, in the same order.
-    If a job is still in progress, nothing is written and the task fails, to be retried.
 
     :param uuid: the uuid of a job, or many
     :param destination: a prefix that ends with `/`, such as `s3://conn_id@bucket/run={{ run_id }}/`, or, for
@@ -43,9 +44,12 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, ComplianceBaseOpera
     :param file_name_template: what the objects are called below a prefix, with the fields `{uuid}`,
         `{source_name}` and `{source_stem}`; values are made safe, equal names get a suffix, also those of
         mapped tasks and loops. A name that ends with `.gz`, here or as the full key, is written as gzip
+    :param wait_for_completion: wait for jobs that are still in progress; otherwise, by default, they are an
+        error
     """
 
     template_fields: Sequence[str] = ("conn_id", "uuid", "destination", "file_name_template")
+    trigger_class: ClassVar[type[ComplianceContentTrigger]] = ComplianceContentTrigger
     ui_color = "#efe6f4"
 
     def __init__(
@@ -54,12 +58,14 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, ComplianceBaseOpera
         uuid: str | Sequence[str] | XComArg,
         destination: str,
         file_name_template: str = "{uuid}.txt",
+        wait_for_completion: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.uuid = uuid
         self.destination = destination
         self.file_name_template = file_name_template
+        self.wait_for_completion = wait_for_completion
 
     @property
     def uuids(self) -> list[str]:
@@ -74,35 +80,45 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, ComplianceBaseOpera
 
     @entry_point
     def execute(self, context: Context) -> list[str]:
-        """Poll the jobs, and write their texts if all are completed."""
+        """Poll the jobs, wait for them if asked to, and write their texts."""
         names.check_template(required(self.file_name_template, "file_name_template"), NAME_FIELDS)
         uuids = unique(self.uuids)
         if not uuids:
             self.log.info("Found no texts to write.")
             return []
-        result = poll_in_worker(JOBS, self.hook, uuids, self.log)
-        error = error_for(result, uuids)
+        result = poll_in_worker(self.kind, self.hook, uuids, self.log)
+        if result.status == "error" or result.is_final or not self.wait_for_completion:
+            return self._finish(context, result, Deadline("timeout"))
+        uris: list[str] = self._wait_and_finish(context, uuids)
+        return uris
+
+    def _finish(self, context: Context, result: WaitResult, deadline: Deadline, **_: Any) -> list[str]:
+        """Write the texts if all jobs are completed."""
+        error = error_for(result, unique(self.uuids))
         if error is None:
             return self._write(context, self.uuids, result.records)
+        if result.status == "timeout":
+            raise deadline.timeout_error(error)
         if result.status == "error" or result.is_final:
             error.transient = result.transient
             raise error
         raise ComplianceJobError(
             f"{error} Nothing was written: wait for the jobs with ComplianceContentSensor, or with "
-            "wait_for_completion=True of the operator that submits them."
+            "wait_for_completion=True."
         )
 
     def _write(self, context: Context, uuids: list[str], records: Mapping[str, Record]) -> list[str]:
         from airflow_provider.client.models import ContentJob
         from airflow_provider.reports.page import plural
 
+        hook = self.hook_class(self.conn_id)  # read again: it may have changed during the wait
         jobs = {uuid: ContentJob.model_validate(records[uuid]) for uuid in uuids}
         targets = self._targets(context, uuids, jobs)
-        written = self._loop.run(self._store(targets))
+        written = self._loop.run(self._store(hook, targets))
         uris, results = [targets[uuid].uri for uuid in uuids], [written[uuid] for uuid in uuids]
         context["ti"].xcom_push(key="bytes", value=[result.bytes for result in results])
         context["ti"].xcom_push(key="sha256", value=[result.sha256 for result in results])
-        host = urlsplit(self.hook.get_conn().settings.base_url).netloc
+        host = urlsplit(hook.get_conn().settings.base_url).netloc
         transfers = [
             Transfer(job_origin(jobs[uuid], host), target, written[uuid].bytes)
             for uuid, target in targets.items()
@@ -115,7 +131,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, ComplianceBaseOpera
             "bytes": size,
             "uris": unique(uris)[:URIS_IN_EVENT],
         }
-        self._report_written(context, Lineage(transfers), event, self.hook)
+        self._report_written(context, Lineage(transfers), event, hook)
         self.log.info(
             "Wrote %s, %s: %s", plural(len(targets), "object"), plural(size, "byte"), targets[uuids[0]]
         )
@@ -134,7 +150,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, ComplianceBaseOpera
             made = {uuid: names.add_mark(name, names.digest(uuid)) for uuid, name in made.items()}
         return {uuid: destination / name for uuid, name in names.distinct(made).items()}
 
-    async def _store(self, targets: Mapping[str, Location]) -> dict[str, Written]:
+    async def _store(self, hook: ComplianceHook, targets: Mapping[str, Location]) -> dict[str, Written]:
         from airflow_provider.storage.texts import EMPTY_GZIP_BYTES, store_text
 
         async def store(uuid: str) -> Written:
@@ -145,7 +161,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, ComplianceBaseOpera
                 lambda: store_text(client, uuid, target, compress=is_gzip),
                 client,
                 self.log,
-                lambda: JOBS.is_gone(client, uuid),
+                lambda: self.kind.is_gone(client, uuid),
             )
             if written.bytes <= (EMPTY_GZIP_BYTES if is_gzip else 0):
                 self.log.warning(
@@ -153,5 +169,5 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, ComplianceBaseOpera
                 )
             return written
 
-        async with await self.hook.get_async_conn() as client:
+        async with await hook.get_async_conn() as client:
             return await for_each(store, list(targets), self.concurrency)

@@ -113,7 +113,10 @@ def test_the_hook_class_of_a_subclass_is_used_everywhere(
         attempts.run(ours(task_id="t", **given, deferrable=True))
         assert {row["hook_class"] for row in attempts.deferrals} <= {f"{__name__}.OurHook"}
         # Where everything is completed at the first poll, there is nothing to defer for.
-        assert attempts.deferrals or kind is ComplianceIngestOperator
+        assert attempts.deferrals or kind in (
+            ComplianceContentToObjectStorageOperator,
+            ComplianceIngestOperator,
+        )
 
 
 def test_the_review_uses_it_too() -> None:
@@ -145,7 +148,7 @@ def test_default_args_reach_every_parameter() -> None:
     assert (submit.conn_id, submit.poll_interval, submit.timeout) == ("other", 7, 8)
     assert submit.deferrable is True
     assert (sensor.conn_id, sensor.poke_interval, sensor.deferrable) == ("other", 7, True)
-    assert (transfer.conn_id, listing.conn_id) == ("other", "other")
+    assert (transfer.conn_id, transfer.timeout, listing.conn_id) == ("other", 8, "other")
 
 
 def test_a_payload_can_be_a_file(compliance_service: Emulator, attempts: Attempts, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def transfer(uuid: Any, destination: Any, **kwargs: Any) -> ComplianceContentToObjectStorageOperator:
     return ComplianceContentToObjectStorageOperator(
-        **{"task_id": "t", "uuid": uuid, "destination": str(destination), **kwargs}
+        **{"task_id": "t", "uuid": uuid, "destination": str(destination), "poll_interval": 0.05, **kwargs}
     )
 
 
@@ -146,17 +147,45 @@ def test_a_job_in_flight_is_a_transient_error(service: Emulator, attempts: Attem
 
 @pytest.mark.parametrize("status", ["FAILED", "CANCELLED", "gone"])
 def test_a_job_without_a_text_ends_the_task(
-    service: Emulator, attempts: Attempts, tmp_path: Path, status: str
+    service: Emulator, attempts: Attempts, tmp_path: Path, status: str, deferrable: bool
 ) -> None:
     good, bad = completed(service), running(service)
     if status == "gone":
         service.remove_job(bad)
     else:
         service.set_job(bad, status=status, error="a broken page")
+    task = transfer([good, bad], tmp_path, wait_for_completion=True, deferrable=deferrable)
     with pytest.raises(AirflowFailException, match=f"Job {bad} ") as error:
-        attempts.run(transfer([good, bad], tmp_path))
+        attempts.run(task)
     assert isinstance(error.value, exc.ComplianceJobError)
     assert files(tmp_path) == {}
+
+
+def test_it_waits_first_when_asked_to(
+    service: Emulator, attempts: Attempts, tmp_path: Path, deferrable: bool
+) -> None:
+    uuids = [completed(service, text="1"), running(service)]
+
+    def finish(_: int = 0) -> None:
+        service.set_job(uuids[1], status="COMPLETED")
+
+    attempts.while_deferred = finish
+    if not deferrable:
+        threading.Timer(0.3, finish).start()
+    task = transfer(uuids, tmp_path, wait_for_completion=True, deferrable=deferrable)
+    assert attempts.run(task) == [f"{tmp_path}/{uuid}.txt" for uuid in uuids]
+    assert len(attempts.deferrals) == deferrable
+    assert files(tmp_path) == {f"{uuids[0]}.txt": b"1", f"{uuids[1]}.txt": b"x"}
+
+
+def test_a_wait_that_is_too_long_fails_and_cancels_nothing(
+    service: Emulator, attempts: Attempts, tmp_path: Path, deferrable: bool
+) -> None:
+    uuid = running(service)
+    task = transfer(uuid, tmp_path / "x", wait_for_completion=True, deferrable=deferrable, timeout=0.2)
+    with pytest.raises(exc.ComplianceJobTimeoutError, match="Timed out"):
+        attempts.run(task)
+    assert service.job(uuid)["status"] == "RUNNING"
 
 
 def test_a_text_that_breaks_off_is_fetched_again_twice(

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.content import ComplianceSubmitUrlOperator
 from airflow_provider.sensors.content import ComplianceContentSensor
+from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting import deadlines, waits
 from airflow_provider.waiting.kinds import JOBS
@@ -32,13 +34,14 @@ def submit(**kwargs: Any) -> ComplianceSubmitUrlOperator:
     return ComplianceSubmitUrlOperator(task_id="t", url=PAGE, wait_for_completion=True, **kwargs)
 
 
-@pytest.mark.parametrize("kind", ["submit", "sensor"])
+@pytest.mark.parametrize("kind", ["submit", "sensor", "transfer"])
 def test_a_job_that_completes_just_before_the_deadline_is_a_success(
     service: Emulator,
     attempts: Attempts,
     monkeypatch: pytest.MonkeyPatch,
     deferrable: bool,
     kind: str,
+    tmp_path: Path,
 ) -> None:
     """However seldom it is polled."""
     monkeypatch.setattr(JOBS, "min_interval", 3600.0)
@@ -46,8 +49,12 @@ def test_a_job_that_completes_just_before_the_deadline_is_a_success(
     task: Any
     if kind == "submit":
         task = submit(**how)
-    else:
+    elif kind == "sensor":
         task = ComplianceContentSensor(task_id="t", uuid=running(service), **how)
+    else:
+        task = ComplianceContentToObjectStorageOperator(
+            task_id="t", uuid=running(service), destination=f"{tmp_path}/", wait_for_completion=True, **how
+        )
 
     def finish(*_: Any) -> None:
         for job in service.jobs():
@@ -156,6 +163,10 @@ def test_durations_may_be_timedeltas(service: Emulator, attempts: Attempts, defe
         assert attempts.deferrals[0]["poll_interval"] == 0.2
     sensor = ComplianceContentSensor(task_id="t", uuid="u", timeout=seconds, poll_interval=seconds)
     assert (sensor.timeout, sensor.poke_interval) == (0.2, 0.2)
+    transfer = ComplianceContentToObjectStorageOperator(
+        task_id="t", uuid="u", destination="/x/", timeout=seconds, poll_interval=seconds
+    )
+    assert (transfer.timeout, transfer.poll_interval) == (0.2, 0.2)
 
 
 @pytest.mark.parametrize("name", ["timeout", "poll_interval"])
@@ -163,6 +174,8 @@ def test_durations_may_be_timedeltas(service: Emulator, attempts: Attempts, defe
 def test_an_invalid_duration_is_refused_when_the_dag_is_parsed(name: str, bad: Any) -> None:
     with pytest.raises(ValueError, match=name):
         submit(**{name: bad})
+    with pytest.raises(ValueError, match=name):
+        ComplianceContentToObjectStorageOperator(task_id="t", uuid="u", destination="/x/", **{name: bad})
     if name == "poll_interval" and bad is not None:
         with pytest.raises(ValueError, match=name):
             ComplianceContentSensor(task_id="t", uuid="u", poll_interval=bad)

@@ -22,12 +22,13 @@ def listed(name: str, **context: Any) -> list[str]:
 
 
 with DAG("store_pages", schedule=None):
-    pages = ComplianceSubmitUrlOperator.partial(
-        task_id="submit", retries=0, wait_for_completion=True, deferrable=True, poll_interval=2
-    ).expand(url=listed("urls"))
+    pages = ComplianceSubmitUrlOperator.partial(task_id="submit", retries=0).expand(url=listed("urls"))
     ComplianceContentToObjectStorageOperator(
         task_id="store",
         uuid=pages.output,
+        wait_for_completion=True,
+        deferrable=True,
+        poll_interval=2,
         outlets=[TEXTS],
         retries=0,
         destination=DESTINATION,
