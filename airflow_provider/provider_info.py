@@ -51,7 +51,7 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
     ),
     "batch_size": _field(
         "Batch size",
-        "Maximum number of jobs in one batch status request; the first ones have up to 100. Default 500.",
+        "Maximum number of jobs in one batch status request. Default 100.",
         "integer",
         minimum=1,
     ),
@@ -163,7 +163,7 @@ PLACEHOLDERS = {
     "verify": "true",
     "timeout": "60",
     "max_retries": "5",
-    "batch_size": "500",
+    "batch_size": "100",
 }
 
 

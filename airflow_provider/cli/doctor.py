@@ -339,7 +339,7 @@ def _get_assessment(client: ComplianceClient) -> str:
 def _get_batch(client: ComplianceClient) -> str:
     from airflow_provider.client import endpoints
 
-    size = client.batch_size  # with which tasks begin
+    size = client.batch_size
     client.run(endpoints.get_batch([str(uuid.UUID(int=number)) for number in range(size)]))
     return f"takes {size} jobs in one request"
 

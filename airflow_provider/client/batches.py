@@ -13,63 +13,38 @@ from airflow_provider.client.endpoints import Flow
 from airflow_provider.client.models import ContentJob
 from airflow_provider.client.responses import UnconfirmedRedirectError
 from airflow_provider.exceptions import (
-    ComplianceAuthError,
-    ComplianceConfigError,
     ComplianceError,
     ComplianceNotFoundError,
     ComplianceRefusedError,
-    ComplianceThrottledError,
 )
 
-INITIAL_BATCH_SIZE = 100
-QUICK_ANSWER_SECONDS = 1.0  # a batch that takes longer is large enough
-BATCH_GROWTH_PAUSE_SECONDS = 3600.0  # after a batch has failed because of its size
+LOWER_SECONDS = 3600.0  # after a batch was refused because of its size
 SMALL_BATCH = 16  # of these are in a full one
 MAX_ASKED_ALONE = 4  # of those missing in the answer to a batch; more are asked for in a batch again
 TOO_LARGE = frozenset({413, 414, 431})
 MALFORMED = 400
-CREDENTIALS = (ComplianceAuthError, ComplianceConfigError)
 
 
 @dataclass(slots=True)
 class BatchLimit:
-    """How many jobs go into one batch; learned, and shared by all clients of a service.
-
-    It begins with 100, doubles with each full batch that the service answers, up to `maximum`, and returns to
-    the last size that worked when a larger batch fails. A failure is remembered for an hour.
+    """How many jobs go into one batch; shared by all clients of a service.
 
     :param maximum: never ask for more
     """
 
     maximum: int
     clock: Callable[[], float] = time.monotonic
-    size: int = field(init=False)
-    _proven: int = field(init=False)
-    _grows_after: float = field(init=False, default=-math.inf)
+    _lowered: int = field(init=False, default=0)
+    _lowered_until: float = field(init=False, default=-math.inf)
 
-    def __post_init__(self) -> None:
-        self.size = self._proven = min(self.maximum, INITIAL_BATCH_SIZE)
-
-    def is_trial(self, count: int) -> bool:
-        """Return whether a batch of this size is larger than any that the service has answered."""
-        return count > self._proven
-
-    def on_answer(self, count: int, seconds: float) -> None:
-        """Try larger batches after a full one that was answered quickly."""
-        if count != self.size:
-            return
-        self._proven = count
-        if seconds <= QUICK_ANSWER_SECONDS and self.clock() >= self._grows_after:
-            self.size = min(self.maximum, 2 * count)
+    @property
+    def size(self) -> int:
+        """The maximum; less for an hour after the service has refused a batch because of its size."""
+        return self._lowered if self.clock() < self._lowered_until else self.maximum
 
     def lower(self, size: int) -> None:
         """Limit batches to this size for an hour."""
-        self.size = self._proven = min(self.size, size)
-        self._grows_after = self.clock() + BATCH_GROWTH_PAUSE_SECONDS
-
-    def end_trial(self) -> None:
-        """Return to the size that worked: a larger batch has failed."""
-        self.lower(self._proven)
+        self._lowered, self._lowered_until = min(self.size, size), self.clock() + LOWER_SECONDS
 
 
 def get_status(uuid: str) -> Flow[ContentJob]:
@@ -87,8 +62,7 @@ def get_statuses(uuids: Iterable[str], limit: BatchLimit) -> Flow[dict[str, Cont
     """Get the status of any number of jobs; unknown ones are absent from the result.
 
     413 means that a batch is too large. 400 may mean the same, or that one uuid is malformed: the batch is
-    halved until the malformed one is alone, and the limit is lowered only if there is none. A batch that is
-    larger than any before may fail in any way: then it is asked for in the size that worked.
+    halved until the malformed one is alone, and the limit is lowered only if there is none.
 
     Many jobs that are missing in an answer are asked for again in smaller batches, because the service may
     leave out what is over its limit; a few, or those that stay missing, are asked for alone.
@@ -118,7 +92,6 @@ class _Query:
             if count > limit.size:
                 self._add(uuids, limit.size, is_repeat=is_repeat)  # the limit may change before the rest
                 continue
-            sent_at = limit.clock()
             try:
                 jobs = yield endpoints.get_batch(uuids)
             except ComplianceError as error:
@@ -127,12 +100,8 @@ class _Query:
                 jobs = []
             missing = self._take(uuids, jobs)
             if len(missing) > MAX_ASKED_ALONE and (len(missing) < count or not is_repeat):
-                if limit.is_trial(count):
-                    limit.end_trial()  # it may have been truncated
                 self._add(missing, (count + 1) // 2, is_repeat=True)
                 continue
-            if not is_repeat:
-                limit.on_answer(count, limit.clock() - sent_at)
             for uuid in missing:
                 try:
                     self._found[uuid] = yield from get_status(uuid)
@@ -156,16 +125,11 @@ class _Query:
 
     def _divide(self, uuids: list[str], error: ComplianceError, *, is_repeat: bool) -> bool:
         """Ask for a batch that failed because of its size in parts; return False if it can't be divided."""
-        limit, count = self._limit, len(uuids)
+        count = len(uuids)
         half = (count + 1) // 2
         status = error.status if isinstance(error, ComplianceRefusedError) else None
-        if limit.is_trial(count) and not isinstance(error, CREDENTIALS):
-            limit.end_trial()
-            if isinstance(error, ComplianceThrottledError):
-                raise error
-            half = limit.size
-        elif status in TOO_LARGE and count > 1:
-            limit.lower(half)
+        if status in TOO_LARGE and count > 1:
+            self._limit.lower(half)
         elif status == MALFORMED:
             self._is_halved |= count > 1
         else:

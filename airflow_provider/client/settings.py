@@ -76,7 +76,7 @@ class Settings:
     :param max_retries: how often a request is retried after a transient error
     :param retry_seconds: how long a request may be retried, pauses included
     :param backoff: seconds before the first retry; doubles with each
-    :param batch_size: maximum number of jobs in one batch status request; the first ones have up to 100
+    :param batch_size: maximum number of jobs in one batch status request
     :param endpoints: paths that the contract leaves open
     :param profile: words and fields of the service that the contract does not have
     :param console_url: web page of a job, with the placeholder `{uuid}`; nothing is sent there
@@ -102,7 +102,7 @@ class Settings:
     max_retries: int = 5
     retry_seconds: float = 300.0
     backoff: float = 0.5
-    batch_size: int = 500
+    batch_size: int = 100
     endpoints: Endpoints = field(default_factory=Endpoints)
     profile: Profile = Profile()  # noqa: RUF009 frozen
     console_url: str | None = None

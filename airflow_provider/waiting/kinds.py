@@ -180,7 +180,7 @@ class Jobs(JobKind):
         random.shuffle(rest)
         is_there, alone_left = False, MAX_POLLED_ALONE
         while rest:
-            size = client.batch_size  # grows with each full batch at first
+            size = client.batch_size
             batch, rest = rest[:size], rest[size:]
             try:
                 async with limiter.request():

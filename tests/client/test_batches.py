@@ -122,156 +122,77 @@ def test_job_missing_in_a_batch_is_requested_alone() -> None:
     found, asked = answer(get_statuses(["a", "c", "b"], BatchLimit(10)), reply)
     assert asked == [["a", "c", "b"], "c", "b"]
     assert {key: each.uuid for key, each in found.items()} == {"a": "a", "b": "b"}
-    with pytest.raises(exc.ComplianceRefusedError):
-        answer(get_statuses(["a"], BatchLimit(10)), lambda call: [] if call.json else refused(403))
+    with pytest.raises(exc.ComplianceRefusedError):  # a refusal of one job is not hidden by others
+        answer(
+            get_statuses(["a", "b"], BatchLimit(10)), lambda call: jobs("a") if call.json else refused(403)
+        )
 
 
-def test_a_refusal_of_one_job_is_not_hidden_by_others() -> None:
-    def reply(call: Call[Any]) -> Any:
-        return jobs("a") if call.json else refused(403)
-
-    with pytest.raises(exc.ComplianceRefusedError):
-        answer(get_statuses(["a", "b"], BatchLimit(10)), reply)
+def sizes_of(asked: list[Any]) -> list[int]:
+    """Return the sizes of requests: 0 is one that asks for a job alone."""
+    return [len(each) if isinstance(each, list) else 0 for each in asked]
 
 
-class Answers:
-    """Carries out one request for statuses after the other, with a clock."""
+def test_a_lowered_limit_is_the_usual_one_again_after_an_hour() -> None:
+    now = [0.0]
+    limit = BatchLimit(100, lambda: now[0])
 
-    def __init__(self, reply: Callable[[Call[Any]], Any], maximum: int = 500) -> None:
-        self.now = 0.0
-        self.seconds = 0.1  # that each answer takes
-        self.limit = BatchLimit(maximum, lambda: self.now)
-        self._reply = reply
+    def ask() -> list[int]:
+        found, asked = answer(get_statuses(map(str, range(100)), limit), up_to(30, 413))
+        assert len(found) == 100
+        return sizes_of(asked)
 
-    def ask(self, count: int) -> list[int]:
-        """Ask for this many; return the sizes of the requests: 0 is one that asks for a job alone."""
-        uuids = [f"u{number}" for number in range(count)]
-        found, asked = answer(get_statuses(uuids, self.limit), self._timed)
-        assert list(found) == uuids
-        return [len(each) if isinstance(each, list) else 0 for each in asked]
-
-    def _timed(self, call: Call[Any]) -> Any:
-        self.now += self.seconds
-        return self._reply(call)
-
-
-def test_batches_grow_while_the_service_takes_them() -> None:
-    answers = Answers(up_to(10_000, 413))
-    assert answers.ask(99) == [99]
-    assert answers.ask(50) == [50]
-    assert answers.limit.size == 100
-    assert answers.ask(2000) == [100, 200, 400, 500, 500, 300]
-    assert answers.ask(2000) == [500] * 4
-
-
-@pytest.mark.parametrize(("maximum", "sizes"), [(30, [30, 30]), (100, [60]), (150, [60])])
-def test_batches_never_exceed_the_setting(maximum: int, sizes: list[int]) -> None:
-    answers = Answers(up_to(10_000, 413), maximum)
-    assert answers.ask(60) == sizes
-    answers.ask(1000)
-    assert max(answers.ask(1000)) == maximum
+    assert ask() == [100, 50, 25, 25, 25, 25]
+    now[0] += 3599
+    assert ask() == [25] * 4
+    now[0] += 1
+    assert ask() == [100, 50, 25, 25, 25, 25]
 
 
 @pytest.mark.parametrize(
     "error",
     [
-        *(refused(status) for status in (400, 403, 413, 414, 422, 431)),
+        exc.ComplianceServerError("away", status=503),
+        exc.ComplianceThrottledError("slow down", status=429),
+        exc.ComplianceAuthError("no"),
         exc.ComplianceNotFoundError("no", status=404),
-        exc.ComplianceServerError("no", status=500),
-        exc.ComplianceConnectionError("timed out"),
-        exc.ComplianceProtocolError("the page of a proxy"),
+        refused(422),
     ],
 )
-def test_a_larger_batch_that_fails_in_any_way_is_asked_for_as_before(error: Exception) -> None:
+def test_an_error_that_is_not_about_the_size_is_raised_and_changes_no_limit(error: Exception) -> None:
+    limit = BatchLimit(100)
+    with pytest.raises(type(error)):
+        answer(get_statuses(map(str, range(100)), limit), lambda _: error)
+    assert limit.size == 100
+
+
+@pytest.mark.parametrize(
+    ("answered", "asked"),
+    [
+        (96, [100, 0, 0, 0, 0]),  # a few that are missing are asked for alone
+        (95, [100, 5]),
+        (50, [100, 50]),  # the service may have left out what is over its limit
+        (20, [100, 50, 25, 5, 5, 30, 10]),
+    ],
+)
+def test_jobs_over_a_silent_limit_are_requested_in_smaller_batches(answered: int, asked: list[int]) -> None:
     def reply(call: Call[Any]) -> Any:
-        return error if len(call.json["uuids"]) > 100 else jobs(*call.json["uuids"])
+        if not call.json:
+            return jobs(call.path.split("/")[-2])[0]
+        return jobs(*call.json["uuids"][:answered])
 
-    answers = Answers(reply)
-    assert answers.ask(300) == [100, 200, 100, 100]
-    answers.now += 3590
-    assert answers.ask(300) == [100] * 3  # not again so soon
-    answers.now += 20
-    assert answers.ask(300) == [100, 200, 100, 100]
-
-
-def test_a_larger_batch_that_is_throttled_is_not_sent_in_parts_at_once() -> None:
-    throttled = exc.ComplianceThrottledError("slow down", status=429)
-    answers = Answers(lambda call: throttled if len(call.json["uuids"]) > 100 else jobs(*call.json["uuids"]))
-    with pytest.raises(exc.ComplianceThrottledError):
-        answers.ask(300)
-    assert answers.ask(300) == [100] * 3
-
-
-def test_credentials_have_nothing_to_do_with_the_size() -> None:
-    answers = Answers(up_to(10_000, 413))
-    answers.ask(100)
-    with pytest.raises(exc.ComplianceAuthError):
-        answer(
-            get_statuses(map(str, range(200)), answers.limit),
-            lambda _: exc.ComplianceAuthError("no"),
-        )
-    assert answers.ask(200) == [200]
-
-
-def test_an_outage_does_not_lower_the_usual_size() -> None:
-    answers = Answers(lambda _: exc.ComplianceServerError("away", status=503))
-    with pytest.raises(exc.ComplianceServerError):
-        answers.ask(300)
-    assert answers.limit.size == 100
-
-
-def test_an_outage_does_not_lower_a_size_that_has_worked() -> None:
-    answers = Answers(up_to(10_000, 413), maximum=200)
-    assert answers.ask(300) == [100, 200]
-    with pytest.raises(exc.ComplianceServerError):
-        answer(
-            get_statuses(map(str, range(200)), answers.limit),
-            lambda _: exc.ComplianceServerError("away", status=503),
-        )
-    assert answers.ask(200) == [200]
-
-
-def test_batches_do_not_grow_beyond_what_is_answered_quickly() -> None:
-    answers = Answers(up_to(10_000, 413))
-    answers.seconds = 1.5
-    assert answers.ask(300) == [100] * 3
-
-
-def test_a_size_that_was_halved_grows_again_after_an_hour() -> None:
-    answers = Answers(up_to(30, 413))
-    assert answers.ask(100) == [100, 50, 25, 25, 25, 25]
-    assert answers.ask(100) == [25] * 4
-    answers.now += 3600
-    assert answers.ask(100) == [25, 50, 25, 25, 25]
-    assert answers.ask(100) == [25] * 4
-
-
-def truncating(size: int) -> Callable[[Call[Any]], Any]:
-    return lambda call: jobs(*call.json["uuids"][:size])
-
-
-def test_a_larger_batch_that_is_truncated_is_noticed_and_nothing_is_lost() -> None:
-    answers = Answers(truncating(100))
-    assert answers.ask(300) == [100, 200, 100]
-    assert answers.ask(300) == [100] * 3
-
-
-def test_jobs_over_a_silent_limit_are_requested_in_smaller_batches() -> None:
-    answers = Answers(truncating(20))
-    sizes = answers.ask(100)
-    assert sizes[:2] == [100, 50]
-    assert 0 not in sizes
-    assert len(sizes) < 12
+    found, batches = answer(get_statuses(map(str, range(100)), BatchLimit(100)), reply)
+    assert len(found) == 100
+    assert sizes_of(batches) == asked
 
 
 def test_unknown_jobs_cost_one_request_each_and_few_more() -> None:
     def reply(call: Call[Any]) -> Any:
         return [] if call.json else exc.ComplianceNotFoundError("no", status=404)
 
-    found, asked = answer(get_statuses(map(str, range(100)), BatchLimit(500)), reply)
+    found, asked = answer(get_statuses(map(str, range(100)), BatchLimit(100)), reply)
     assert found == {}
-    assert [len(each) for each in asked if isinstance(each, list)] == [100, 50, 50]
-    assert len(asked) == 103
+    assert sizes_of(asked) == [100, 50, *[0] * 50, 50, *[0] * 50]
 
 
 def test_job_that_is_listed_twice_has_its_first_final_state() -> None:
@@ -279,16 +200,6 @@ def test_job_that_is_listed_twice_has_its_first_final_state() -> None:
     records = [{"uuid": uuid, "status": status} for uuid, status in states]
     listed = get_batch(["a", "b"]).parse(HttpResponse(200, {}, json.dumps(records).encode()))
     assert [(job.uuid, job.status) for job in listed] == [("a", "FAILED"), ("b", "PENDING")]
-
-
-@pytest.mark.parametrize(("missing", "asked"), [(4, [10, 0, 0, 0, 0]), (5, [10, 5])])
-def test_up_to_four_missing_jobs_are_requested_alone(missing: int, asked: list[int]) -> None:
-    def reply(call: Call[Any]) -> Any:
-        if not call.json:
-            return jobs(call.path.split("/")[-2])[0]
-        return jobs(*call.json["uuids"][: 10 - missing])
-
-    assert Answers(reply).ask(10) == asked
 
 
 def test_redirect_that_does_not_name_the_job_is_confirmed() -> None:
@@ -299,23 +210,16 @@ def test_redirect_that_does_not_name_the_job_is_confirmed() -> None:
         answer(get_status("a"), lambda call: [] if call.json else doubtful)
 
 
-def at_most(limit: int, status: int = 413) -> Callable[[Received], Reply]:
-    def answer(request: Received) -> Reply:
-        uuids = request.json["uuids"]
-        if len(uuids) > limit:
-            return Reply(status)
-        return Reply(json=[{"uuid": uuid, "status": "COMPLETED"} for uuid in reversed(uuids)])
-
-    return answer
-
-
 def test_any_number_is_asked_for_in_batches(run: Any, service: Service) -> None:
-    service.on(BATCH, at_most(500))
-    uuids = [f"u{n}" for n in range(350)]
+    def reply(request: Received) -> Reply:
+        return Reply(json=[{"uuid": uuid, "status": "COMPLETED"} for uuid in reversed(request.json["uuids"])])
+
+    service.on(BATCH, reply)
+    uuids = [f"u{n}" for n in range(250)]
     jobs = run("get_statuses", iter([*uuids, "u0"]))
     assert list(jobs) == uuids
     assert {job.status for job in jobs.values()} == {"COMPLETED"}
-    assert [len(r.json["uuids"]) for r in service.requests_to(BATCH)] == [100, 200, 50]
+    assert [len(r.json["uuids"]) for r in service.requests_to(BATCH)] == [100, 100, 50]
 
 
 def test_ids_that_differ_in_case_only_are_different_jobs(run: Any, service: Service) -> None:

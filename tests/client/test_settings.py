@@ -177,7 +177,7 @@ def test_unset_settings_have_defaults() -> None:
     settings = Settings(
         "https://a.example", "https://b.example", "alice", SecretStr("p"), "partner", SecretStr("s")
     )
-    assert (settings.max_retries, settings.batch_size, settings.name) == (5, 500, "the client's settings")
+    assert (settings.max_retries, settings.batch_size, settings.name) == (5, 100, "the client's settings")
     assert settings.endpoints.assessment_cancel == "/api/v1/assessments/{assessment_id}"
     assert len(settings.account_digest) == 16
 
