@@ -57,7 +57,7 @@ class Cell(Item):
     :param carried_from: the run, time and assessment of an earlier verdict that is still valid
     :param findings: how many there are
     :param unanswered: how many criteria the service lists, but has not answered
-    :param because: what differs from the verdict of the previous night: `document`, `framework` or `judge`
+    :param because: what differs from the previous night: `document`, `framework`, `both`, or only the `judge`
     """
 
     column_names: ClassVar[Mapping[str, str]] = {"job_id": "assessment_id", "state": "status"}
@@ -97,9 +97,10 @@ class Cell(Item):
         """Return why it may have another verdict than an earlier row; empty if a text is unknown."""
         if not self.text_sha256 or not before["text_sha256"]:
             return ""
-        if self.text_sha256 != before["text_sha256"]:
-            return "document"
-        return "framework" if self.framework_fingerprint != before["framework_fingerprint"] else "judge"
+        has_new_text = self.text_sha256 != before["text_sha256"]
+        if self.framework_fingerprint != before["framework_fingerprint"]:
+            return "both" if has_new_text else "framework"
+        return "document" if has_new_text else "judge"
 
     @property
     def _identity(self) -> list[str]:

@@ -33,6 +33,7 @@ LEGEND = {style: words for _, style, words in (*CATEGORIES.values(), OTHER)}
 CAUSES = {
     "framework": "the framework has changed",
     "document": "the text is new",
+    "both": "the text is new, and the framework has changed",
     "judge": "text and framework are the same",
 }
 DOCUMENTS = {"completed": "new or changed", "skipped": "unchanged", "failed": "failed"}  # words, by outcome

@@ -213,8 +213,9 @@ class VerdictCounts:
                 named = [f"{count:,} got worse on {name}" for name, count in (+worse).most_common(MAX_NAMED)]
                 same = f" although their text is the same: {', '.join(named)}" if named else ""
                 yield f"{sanitize(key[1], 100)} has changed: {again}, {counted}{same}."
-            elif key[0] == "document":
-                yield f"{plural(number)} {'has' if number == 1 else 'have'} a new text: {counted}."
+            elif key[0] in ("document", "both"):
+                framework = " and a changed framework" if key[0] == "both" else ""
+                yield f"{plural(number)} {'has' if number == 1 else 'have'} a new text{framework}: {counted}."
             else:
                 yield f"{again} with the same text and framework: {counted}."
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
@@ -47,7 +48,8 @@ def group_findings(
     :param only: `changed`: the category differs from the previous night; `insufficient`: it is not
         SUFFICIENTLY_REGULATED; `all`, also what an expert has decided before
     :param limit: at most that many findings; the log says how many are left out
-    :param by: a form is about one document, or about one criterion of all documents
+    :param by: a form is about one document, or about one criterion of all documents. Verdicts that changed
+        because of a changed framework are always by criterion, if that concerns several documents
     :param max_findings: at most that many findings on one form
     """
     from airflow.providers.common.compat.sdk import conf
@@ -68,10 +70,14 @@ def group_findings(
     earlier = _read_earlier(folder)
     shown = {verdict for verdicts in earlier.values() for verdict in verdicts}
     selection = select(_read_tables(tables), at_most or most * max_findings + 1, only=only, shown=shown)
+    new = [finding for finding in selection.asked if finding.verdict not in shown]
+    changed = Counter(_criterion_of(finding) for finding in new if finding.because == "framework")
     groups: dict[tuple[str, ...], list[ReviewedFinding]] = {}
-    for finding in selection.asked:
-        if finding.verdict not in shown:
-            groups.setdefault(_group_of(finding, by), []).append(finding)
+    for finding in new:
+        criterion = _criterion_of(finding)
+        is_shared = finding.because == "framework" and changed[criterion] > 1  # one question, many documents
+        group = criterion if is_shared or by == "criterion" else (finding.source,)
+        groups.setdefault(group, []).append(finding)
     added = [
         group[start : start + max_findings]
         for group in groups.values()
@@ -136,8 +142,8 @@ def _parse(value: Any) -> tuple[list[str], list[Mapping[str, Any]]]:
     return tables, forms
 
 
-def _group_of(finding: ReviewedFinding, by: str) -> tuple[str, ...]:
-    return (finding.source,) if by == "document" else (finding.framework, finding.criterion)
+def _criterion_of(finding: ReviewedFinding) -> tuple[str, ...]:
+    return finding.framework, finding.criterion
 
 
 def parse_limit(given: Any) -> int | None:

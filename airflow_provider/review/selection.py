@@ -32,7 +32,7 @@ class ReviewedFinding(Finding):
     :param night: when it was assessed
     :param cell: identifies text, framework and payload, so that the next night finds a decision on it
     :param changed_from: the category of the previous night, if that was another one
-    :param because: what has changed: `document`, `framework` or `judge`
+    :param because: what has changed: `document`, `framework`, `both` or only the `judge`
     :param expert: who has decided on it before
     :param findings: the URI of the table
     """

@@ -130,11 +130,11 @@ def test_a_reset_cell_keeps_what_it_is() -> None:
         ({"payload_digest": "p"}, "judge"),
         ({"framework_fingerprint": "f"}, "framework"),
         ({"text_sha256": "t"}, "document"),
-        ({"text_sha256": "t", "framework_fingerprint": "f"}, "document"),
+        ({"text_sha256": "t", "framework_fingerprint": "f"}, "both"),
         ({"text_sha256": ""}, ""),
     ],
 )
-def test_a_verdict_may_change_because_of_its_document_its_framework_or_the_judge(
+def test_a_verdict_may_change_because_of_its_document_its_framework_both_or_the_judge(
     changes: dict[str, str], cause: str
 ) -> None:
     assert cell(**changes).find_cause(cell().row()) == cause

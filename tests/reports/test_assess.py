@@ -67,13 +67,14 @@ def test_the_page_says_first_why_verdicts_changed_and_groups_them() -> None:
         *((cell(number, framework="GDPR", because="framework"), [finding(**worse)]) for number in range(3)),
         (cell(7, because="document"), [finding(7, **worse), finding(7, "D-2", **better)]),
         (cell(7, framework="GDPR", because="document"), [finding(7, **better)]),
+        (cell(7, framework="NIS2", because="both"), [finding(7, **worse)]),
         (cell(8, because="judge"), [finding(8)]),
         (cell(9, "FAILED"), []),
         (cell(9, carried_from={"run": "r"}), []),
     )
     shown = page(stats)
     assert shown.text("h1").startswith(
-        "6 documents: 1 new or changed, 4 unchanged, 1 failed. 6 verdicts changed"
+        "6 documents: 1 new or changed, 4 unchanged, 1 failed. 7 verdicts changed"
     )
     assert shown.texts(".changes > p")[1:] == [
         (
@@ -81,6 +82,7 @@ def test_the_page_says_first_why_verdicts_changed_and_groups_them() -> None:
             "same: 3 got worse on D-1."
         ),
         "1 document has a new text: 1 worse, 2 better.",
+        "1 document has a new text and a changed framework: 1 worse, 0 better.",
         "1 document was assessed again with the same text and framework: 0 worse, 0 better.",
     ]
     first, second, *_ = shown.texts(".changes tbody tr")
