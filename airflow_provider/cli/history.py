@@ -44,6 +44,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print(source: str, night: DocumentNight) -> None:
+    from airflow_provider.reports.page import CAUSES
+
     row = night.document
     text = [
         str(row.get("status") or "no row of ingestion"),
@@ -55,7 +57,8 @@ def _print(source: str, night: DocumentNight) -> None:
     for (framework, criterion), finding in sorted(night.findings.items()):
         parts = [f"    {framework} {criterion}: {finding.get('category')}"]
         if finding.get("changed_from"):
-            parts.append(f"changed from {finding['changed_from']}")
+            cause = CAUSES.get(str(finding.get("because")))
+            parts.append(f"changed from {finding['changed_from']}{f' because {cause}' if cause else ''}")
         if finding.get("expert"):
             parts.append(f"{finding['expert']} decided {finding.get('expert_category')}")
         print_line(", ".join(parts))

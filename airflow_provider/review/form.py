@@ -172,24 +172,27 @@ class Form:
         :param undecided: `none` or `expired` if the form was not filled in, to record that for each finding
         """
         ids = {name.partition("_")[2] for name in answered if name.startswith((CATEGORY, RATIONALE))}
-        if not undecided and not ids <= {str(finding.id) for finding in self.findings}:
+        is_about_these = ids <= {str(finding.id) for finding in self.findings}
+        if not undecided and not is_about_these:
             raise ComplianceInputError(
                 "The form has other findings than the results have now: Airflow keeps the form of the first "
                 "attempt of a task. Nothing was sent. Start a new DAG run to review the new results."
             )
-        agrees = answered.get(AGREE) in (True, "true")
+        agrees = is_about_these and answered.get(AGREE) in (True, "true")
         decisions: list[dict[str, Any]] = []
         warnings: list[str] = []
         for finding in self.findings:
-            answers = {} if undecided else answered
             given = _known_category(finding.category)
-            category = answers.get(f"{CATEGORY}{finding.id}", given) or None
-            rationale = str(answers.get(f"{RATIONALE}{finding.id}") or "").strip()
+            category = answered.get(f"{CATEGORY}{finding.id}", given) or None
+            rationale = str(answered.get(f"{RATIONALE}{finding.id}") or "").strip()
             name = format_name(finding, MAX_LABEL_CHARS)
             if category not in (None, *CATEGORIES):
                 warnings.append(f"Ignored the category of '{name}', which does not exist.")
                 category = given
-            left = "agreed" if agrees and category == given else undecided  # not where it was cleared
+            is_left = category == given and not rationale  # not where the category was cleared
+            left = "agreed" if agrees and is_left else undecided
+            if undecided:
+                category, rationale = given, ""
             is_changed = category not in (None, given)
             if is_changed and not rationale:
                 warnings.append(

@@ -76,8 +76,8 @@ def group_findings(
     for finding in new:
         criterion = _criterion_of(finding)
         is_shared = finding.because == "framework" and changed[criterion] > 1  # one question, many documents
-        group = criterion if is_shared or by == "criterion" else (finding.source,)
-        groups.setdefault(group, []).append(finding)
+        key = criterion if is_shared or by == "criterion" else (finding.source,)
+        groups.setdefault(key, []).append(finding)
     added = [
         group[start : start + max_findings]
         for group in groups.values()

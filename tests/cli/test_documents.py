@@ -28,9 +28,8 @@ def root(tmp_path: Path) -> Path:
     publish(tmp_path, "2026-03-02", "assess", "assessments", cell)
     finding = {"source": GOOD_ROW["source"], "framework": "GDPR", "criterion": "28-2", "category": "MISSING"}
     publish(tmp_path, "2026-03-01", "assess", "findings", finding | {"category": "SUFFICIENTLY_REGULATED"})
-    publish(
-        tmp_path, "2026-03-03", "assess", "findings", finding | {"changed_from": "SUFFICIENTLY_REGULATED"}
-    )
+    changed = {"changed_from": "SUFFICIENTLY_REGULATED", "because": "framework"}
+    publish(tmp_path, "2026-03-03", "assess", "findings", finding | changed)
     decision = {"source": GOOD_ROW["source"], "criterion": "28-2", "expert_id": "ada", "decision": "agreed"}
     publish(tmp_path, "2026-03-03", "review", "decisions", decision | {"category_after": "MISSING"})
     return tmp_path
@@ -71,7 +70,7 @@ def test_history_prints_all_nights_of_a_document(root: Path, call: Call) -> None
     assert printed.code == GOOD
     assert printed.out.splitlines() == [
         "2026-03-03  s3://in/good.pdf: no row of ingestion",
-        "    GDPR 28-2: MISSING, changed from SUFFICIENTLY_REGULATED",
+        "    GDPR 28-2: MISSING, changed from SUFFICIENTLY_REGULATED because the framework has changed",
         "    ada: 28-2, agreed, MISSING",
         "2026-03-02  s3://in/good.pdf: COMPLETED",
         "2026-03-01  s3://in/good.pdf: COMPLETED",

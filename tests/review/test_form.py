@@ -302,8 +302,20 @@ def test_a_form_that_is_not_filled_in_leaves_a_trace(undecided: str) -> None:
         (undecided, "Partly", "recorded"),
     ]
     assert not warnings
-    agreed, _ = Form([EXIT]).parse({**drafted, **AGREE}, undecided=undecided)
-    assert [(each["decision"], each["rational_feedback"]) for each in agreed] == [("agreed", "")]
+
+
+def test_no_feedback_agrees_only_with_what_is_left_as_it_is() -> None:
+    answered = {**AGREE, "category_7": GOOD, "rationale_2": "A draft."}
+    decisions, _ = Form([EXIT, PARTLY, AUDIT]).parse(answered, undecided="none")
+    found = {decision["assessment_response_id"]: decision for decision in decisions}
+    agreed = {number for number, decision in found.items() if decision["decision"] == "agreed"}
+    assert (len(found), agreed) == (3, found.keys() - {7, 2})
+    assert {(decision["rational_feedback"], decision["outcome"]) for decision in decisions} == {
+        ("", "recorded")
+    }
+    assert found[7]["category_after"] == MISSING
+    others, _ = Form([AUDIT]).parse(answered, undecided="none")  # the fields are those of another form
+    assert [decision["decision"] for decision in others] == ["none"]
 
 
 def test_nothing_is_sent_on_a_verdict_that_has_changed_since() -> None:
