@@ -129,6 +129,6 @@ def test_nights_give_up_what_fails_delete_what_is_done_and_ignore_later_nights(
     assert night(7) == (0, 2, 1, 0)
     assert night(3) == (2, 0, 0, 2)  # a backfill
     store.put(f"in/{bad}", (tmp_path / "samples" / bad).read_bytes() + b"\n")
-    service.clear_faults()
+    service.clear_planned_failures()
     assert night(8) == (1, 2, 0, 1)
     assert scratch() == []

@@ -93,9 +93,7 @@ class Controls(ABC):
 
     @control("DELETE faults", r"DELETE faults/{fault_id:\d+}")
     def clear_faults(self, fault_id: int | str | None = None) -> None:
-        """Clear one fault, or all with the planned failures of jobs."""
-        if fault_id is None:
-            self._state.planned_failures.clear()
+        """Clear one fault or all."""
         faults = self._state.faults
         faults[:] = [fault for fault in faults if fault_id is not None and fault.id != int(fault_id)]
 
@@ -198,6 +196,11 @@ class Controls(ABC):
     ) -> None:
         """Make the next submitted or refreshed jobs FAILED; `match` is a pattern for file name or URL."""
         self._state.planned_failures.append(PlannedFailure(error=error, match=match, times=times))
+
+    @control("DELETE jobs/fail")
+    def clear_planned_failures(self) -> None:
+        """Clear the planned failures of jobs."""
+        self._state.planned_failures.clear()
 
     @control("DELETE jobs/{uuid}")
     def remove_job(self, uuid: str) -> None:

@@ -169,5 +169,5 @@ def test_a_refresh_gives_a_failed_job_another_chance(raw: Raw, service: Emulator
         assert raw.post(f"{CONTENT}/{big}/refresh").status_code == 202
     assert raw.content(big).text == "All services are described here."
     service.fail_jobs(times=None)
-    service.clear_faults()
+    service.clear_planned_failures()
     assert raw.status(raw.submit()).status_code == 303
