@@ -48,8 +48,19 @@ class Check:
     message: str
 
 
-class _ProblemError(Exception):
-    """A problem after which nothing more can be checked; has name and message of its line."""
+class StopError(Exception):
+    """A problem after which nothing more can be checked.
+
+    :param check: its line
+    """
+
+    def __init__(self, check: Check) -> None:
+        super().__init__(check.message)
+        self.check = check
+
+
+def _problem(name: str, message: object) -> StopError:
+    return StopError(Check(name, PROBLEM, str(message)))
 
 
 def diagnose(conn_id: str, document: str = "", framework: str = "", record: str = "") -> Iterator[Check]:
@@ -77,9 +88,8 @@ def diagnose(conn_id: str, document: str = "", framework: str = "", record: str 
             from airflow_provider.cli.trial import try_document
 
             yield from try_document(settings, document, framework, record)
-    except _ProblemError as problem:
-        name, message = problem.args
-        yield Check(name, PROBLEM, message)
+    except StopError as stop:
+        yield stop.check
 
 
 # -- the connection
@@ -124,7 +134,7 @@ def _find_connection(conn_id: str) -> tuple[Any, Check]:
         problem = f"no secrets backend can read the connection '{conn_id}' ({'; '.join(failed)})"
     else:
         advice, problem = "set", f"there is no connection '{conn_id}'"
-    raise _ProblemError(
+    raise _problem(
         "connection",
         f"{problem}: {advice} {variable}, or add it in the Airflow UI or with `airflow connections add`",
     )
@@ -148,7 +158,7 @@ def _parse_settings(conn: Any) -> Generator[Check, None, Settings]:
     if unknown := sorted(set(conn.extra_dejson) - set(CONNECTION_FIELDS)):
         yield Check("extras", WARNING, f"unknown ones are ignored: {', '.join(unknown)}")
     if settings is None:
-        raise _ProblemError("settings", problem.removeprefix(wrong_type).strip())
+        raise _problem("settings", problem.removeprefix(wrong_type).strip())
     yield Check("settings", OK, f"{settings.account} at {settings.base_url}")
     return settings
 
@@ -209,7 +219,7 @@ def _check_network(title: str, url: str, settings: Settings) -> Iterator[Check]:
     try:
         proxy = proxy_for(url)
     except ComplianceError as error:
-        raise _ProblemError(f"proxy to the {title}", str(error)) from None
+        raise _problem(f"proxy to the {title}", error) from None
     if proxy:
         yield Check(f"proxy to the {title}", OK, f"{proxy_host(proxy)}, from the environment")
         return  # which certificate the proxy lets through shows at the login
@@ -221,11 +231,11 @@ def _check_network(title: str, url: str, settings: Settings) -> Iterator[Check]:
                 yield _check_certificate(f"certificate of the {title}", host, connection, settings)
     except socket.gaierror:
         advice = f"the name '{host}' can't be resolved: check the spelling, and the DNS of this machine"
-        raise _ProblemError(name, advice) from None
+        raise _problem(name, advice) from None
     except OSError as error:
         advice = "check host and port, firewalls, and whether HTTPS_PROXY has to be set"
         reason = error.strerror or type(error).__name__
-        raise _ProblemError(name, f"{host}:{port} can't be reached ({reason}): {advice}") from None
+        raise _problem(name, f"{host}:{port} can't be reached ({reason}): {advice}") from None
 
 
 def _check_certificate(name: str, host: str, connection: socket.socket, settings: Settings) -> Check:
@@ -239,13 +249,13 @@ def _check_certificate(name: str, host: str, connection: socket.socket, settings
         with tls_context(trusted).wrap_socket(connection, server_hostname=host) as secured:
             certificate: Any = secured.getpeercert() or {}
     except ComplianceError as error:
-        raise _ProblemError(name, str(error)) from None
+        raise _problem(name, error) from None
     except ssl.SSLCertVerificationError as error:
         advice = "set the extra 'verify' to the file of the CA that signed it, or correct the host"
-        raise _ProblemError(name, f"{error.verify_message}: {advice}") from None
+        raise _problem(name, f"{error.verify_message}: {advice}") from None
     except ssl.SSLError as error:
         advice = "is this the port of an https:// server?"
-        raise _ProblemError(name, f"TLS failed ({error.reason}): {advice}") from None
+        raise _problem(name, f"TLS failed ({error.reason}): {advice}") from None
     ends = datetime.fromtimestamp(ssl.cert_time_to_seconds(certificate["notAfter"]), UTC)
     days = (ends - _now()).days
     issuer = {key: value for pair in certificate.get("issuer", ()) for key, value in pair}
@@ -266,7 +276,7 @@ def _log_in(client: ComplianceClient) -> Iterator[Check]:
     try:
         token = client.run(_recorded(next(TokenCache(client.settings).renew()), responses))
     except ComplianceError as error:
-        raise _ProblemError("login", str(error)) from None
+        raise _problem("login", error) from None
     lifetime = "an unknown time" if token.expires_in is None else f"{token.expires_in:.0f} s"
     renewal = "with" if token.refresh_token.get_secret_value() else "without"
     message = f"in {_milliseconds(started)}; the token is valid for {lifetime}, {renewal} a refresh token"

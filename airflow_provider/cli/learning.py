@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
+from urllib.parse import unquote
 
 from airflow_provider.client.profile import Profile, look_up
+from airflow_provider.client.settings import Endpoints
 
 MAX_DEPTH = 3
 WORD = re.compile(r"[^\W\d_][^\W\d_ -]*([ _-][^\W\d_]+){0,3}")  # never an id or a token
@@ -25,6 +28,13 @@ NAMES = {
     "criterionCodeName": "criterioncodename criterion rule control requirement article check code ref name",
     "assessmentResponseId": "assessmentresponseid responseid findingid id number no",
     "message": "message detail title description text reason error",
+}
+# Where services have their assessments, if not where the connection says; below the submit for the others.
+SUBMITS = ("assessment", "assess", "assessments/submit", "evaluations", "compliance-assessments", "analyses")
+BELOW = {
+    "assessment_status": ("/status", "", "/state"),
+    "assessment_results": ("/results", "/result", "/report", "/findings", ""),
+    "assessment_cancel": ("",),
 }
 MEANINGS = {
     "status": {
@@ -78,26 +88,50 @@ def is_table(value: Any) -> bool:
 
 
 class Learned:
-    """A profile that grows with each answer."""
+    """Extras of a connection that grow with each answer.
 
-    def __init__(self, profile: Profile) -> None:
+    :param profile: of the connection
+    :param endpoints: of the connection
+    """
+
+    def __init__(self, profile: Profile, endpoints: Endpoints) -> None:
         self.fields: dict[str, list[str]] = {name: list(sources) for name, sources in profile.fields}
         self.words: dict[str, dict[str, str]] = {kind: {} for kind in MEANINGS}
         for kind, word, meaning in profile.words:
             self.words[kind][word] = meaning
         self.lists: list[str] = list(profile.lists)
+        self.paths: dict[str, str] = asdict(endpoints)
 
     @property
-    def extra(self) -> dict[str, Any]:
-        """The connection's extra `profile`, without what is empty."""
+    def extras(self) -> dict[str, Any]:
+        """The extras `endpoints` and `profile`, without what is empty or the default."""
         fields = {name: names[0] if len(names) == 1 else names for name, names in self.fields.items()}
-        entries = {"fields": fields, **self.words, "lists": self.lists}
-        return {name: entry for name, entry in entries.items() if entry}
+        profile = _without_empty({"fields": fields, **self.words, "lists": self.lists})
+        usual = asdict(Endpoints())
+        paths = {name: path for name, path in self.paths.items() if path != usual[name]}
+        return _without_empty({"endpoints": paths, "profile": profile})
 
     @property
     def profile(self) -> Profile:
         """The profile so far."""
-        return Profile.parse(self.extra)
+        return Profile.parse(self.extras.get("profile", {}))
+
+    def paths_of(self, endpoint: str) -> list[str]:
+        """Return where an endpoint may be, the likeliest path first."""
+        submit, known = self.paths["assessment_submit"], self.paths[endpoint]
+        if endpoint == "assessment_submit":
+            return list(dict.fromkeys([known, *(f"{submit.rpartition('/')[0]}/{path}" for path in SUBMITS)]))
+        below = (f"{submit}/{{assessment_id}}{end}" for end in BELOW[endpoint])
+        return list(dict.fromkeys([known, *below]))
+
+    def learn_path(self, endpoint: str, path: str, identifier: str) -> None:
+        """Take the path of a Location that has the id and is otherwise made of words."""
+        parts = path.split("/")
+        words = [part for part in parts if part and unquote(part) != identifier]
+        is_plain = all(WORD.fullmatch(part) or (part[:1] == "v" and part[1:].isdigit()) for part in words)
+        if identifier in map(unquote, parts) and is_plain:
+            named = ("{assessment_id}" if unquote(part) == identifier else part for part in parts)
+            self.paths[endpoint] = "/".join(named)
 
     def get(self, record: Any, name: str) -> Any:
         """Return a field of a record as the contract names it, as far as it is known."""
@@ -175,3 +209,7 @@ class Learned:
         if not self.fields.get(name):
             self.fields.pop(name, None)
         return path
+
+
+def _without_empty(entries: dict[str, Any]) -> dict[str, Any]:
+    return {name: entry for name, entry in entries.items() if entry}

@@ -11,20 +11,19 @@ import codecs
 import json
 import re
 from contextlib import suppress
+from copy import copy
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from airflow_provider.cli.contact import BELOW, SUBMITS
-from airflow_provider.cli.learning import MEANINGS, NAMES, Learned, normalize
-from airflow_provider.client.profile import FIELDS, Profile
+from airflow_provider.cli.learning import BELOW, MEANINGS, NAMES, SUBMITS, normalize
+from airflow_provider.client.profile import FIELDS
 from airflow_provider.client.settings import Endpoints
 from airflow_provider.text import mask
 
 if TYPE_CHECKING:
-    from airflow_provider.cli.contact import Answer, Contact
-    from airflow_provider.client.settings import Settings
+    from airflow_provider.cli.trial import Answer, Trial
 
 FORMAT = 1
 MAX_ITEMS = 20  # of a list
@@ -62,10 +61,10 @@ WORDS = {"file", "url"} | {
 }
 
 
-def write_recording(path: Path, trial: Contact, settings: Settings) -> int:
+def write_recording(path: Path, trial: Trial) -> int:
     """Write a recording as JSON Lines: the extras, then an answer per line; return how many answers."""
-    redactor = _Redactor(trial, settings)
-    lines = [{"format": FORMAT, "extra": redactor.extras(trial)}, *map(redactor.answer, trial.answers)]
+    redactor = _Redactor(trial)
+    lines = [{"format": FORMAT, "extra": redactor.extras()}, *map(redactor.answer, trial.answers)]
     with path.open("w") as file:
         for line in lines:
             file.write(mask(json.dumps(line), redactor.secrets) + "\n")
@@ -73,22 +72,24 @@ def write_recording(path: Path, trial: Contact, settings: Settings) -> int:
 
 
 class _Redactor:
-    def __init__(self, trial: Contact, settings: Settings) -> None:
+    def __init__(self, trial: Trial) -> None:
+        settings, self._learned = trial.settings, trial.learned
         self._base = urlsplit(settings.base_url).path
         self._stand_ins: dict[str, str] = {value: f"{what}-1" for what, value in trial.ids.items()}
         self._words = {word for words in trial.learned.words.values() for word in words}
         self.secrets = [*settings.secrets, settings.username, settings.client_id]
 
-    def extras(self, trial: Contact) -> dict[str, Any]:
+    def extras(self) -> dict[str, Any]:
         """Return the extras with the names and words that the answers have here."""
-        learned = Learned(Profile())
-        learned.fields = {name: [*map(self._name, paths)] for name, paths in trial.learned.fields.items()}
-        learned.lists = [*map(self._name, trial.learned.lists)]
-        for kind, words in trial.learned.words.items():
-            learned.words[kind] = {self._text(word): meaning for word, meaning in words.items()}
-        endpoints = {name: self._segments(path) for name, path in trial.extras.get("endpoints", {}).items()}
-        extras = {"endpoints": endpoints, "profile": learned.extra}
-        return {name: value for name, value in extras.items() if value}
+        learned = copy(self._learned)
+        learned.fields = {name: [*map(self._name, paths)] for name, paths in learned.fields.items()}
+        learned.lists = [*map(self._name, learned.lists)]
+        learned.words = {
+            kind: {self._text(word): meaning for word, meaning in words.items()}
+            for kind, words in learned.words.items()
+        }
+        learned.paths = {name: self._segments(path) for name, path in learned.paths.items()}
+        return learned.extras
 
     def answer(self, answer: Answer) -> dict[str, Any]:
         """Return an answer as it is recorded."""
