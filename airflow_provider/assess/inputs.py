@@ -10,13 +10,13 @@ from typing import Any
 from airflow_provider.addresses import redact
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
 from airflow_provider.params import as_json, required
-from airflow_provider.storage.jsonl import parse_line, read_lines
+from airflow_provider.storage.jsonl import SUFFIXES, parse_line, read_lines
 from airflow_provider.storage.locations import Location
 from airflow_provider.text import sanitize
 
 WITH_TEXT = frozenset({"COMPLETED", "SKIPPED"})
 WITHOUT_TEXT = frozenset({"FAILED", "CANCELLED"})
-MANIFEST_SUFFIXES = (".jsonl", ".ndjson")
+MANIFEST_SUFFIXES = (*SUFFIXES, ".ndjson")
 
 
 @dataclass(frozen=True)

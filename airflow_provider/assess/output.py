@@ -22,7 +22,7 @@ from airflow_provider.assess.findings import (
     finding_rows,
 )
 from airflow_provider.assess.inputs import AssessedDocument
-from airflow_provider.assess.tables import has_pyarrow, write_csv, write_jsonl, write_parquet
+from airflow_provider.assess.tables import has_pyarrow, write_csv, write_parquet
 from airflow_provider.assess.task import AssessTask
 from airflow_provider.assess.verdicts import FINDINGS as FINDINGS_TABLE
 from airflow_provider.assess.verdicts import FRAMEWORKS, RATE, ROOT, TABLE, describe_frameworks
@@ -39,6 +39,7 @@ from airflow_provider.review.decisions import read_decisions
 from airflow_provider.severity import KNOWN_CATEGORIES, NO_CATEGORY, SUFFICIENT
 from airflow_provider.storage import names
 from airflow_provider.storage.atomic import put_sync
+from airflow_provider.storage.jsonl import TableFile, write_table
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.nights import Table
 from airflow_provider.storage.spool import Spool
@@ -59,6 +60,7 @@ class Outcome:
         self.task = task
         self.new_verdicts: Counter[str] = Counter()
         self.unanswered: Counter[tuple[str, str]] = Counter()
+        self._findings = task.checkpoint.output_folder / FINDINGS
         self._compared = Spool()  # the verdicts on each cell, as its rows have them
 
     async def publish(self, started_at: str) -> dict[str, Any]:
@@ -69,13 +71,13 @@ class Outcome:
         ]
         check_rows(self.task.cells, keys, ComplianceAssessError)
         await checkpoint.check_owner()
-        result, findings_sha256 = await in_thread(self._write, started_at)
+        result, manifest, findings = await in_thread(self._write, started_at)
         await checkpoint.publish_night(
-            [cell.row(checkpoint.provenance) for cell in self.task.cells],
+            manifest,
             self.task.nights,
             (key for cell in self.task.cells for key in (cell.key, cell.digest)),
             TABLE,
-            {FINDINGS_TABLE: Table.of(checkpoint.output_folder / FINDINGS, findings_sha256)},
+            {FINDINGS_TABLE: Table.of(findings.location, findings.sha256)},
             {
                 ROOT: self.task.nights.root.uri,
                 RATE: self._rate(started_at),
@@ -134,14 +136,15 @@ class Outcome:
         self.unanswered.update((cell.framework, criterion) for criterion in missing)
         cell.findings, cell.unanswered = len(found), len(missing)
 
-    def _write(self, started_at: str) -> tuple[dict[str, Any], str]:
-        """Write tables and report; return the result, and the SHA-256 of the findings."""
+    def _write(self, started_at: str) -> tuple[dict[str, Any], TableFile, TableFile]:
+        """Write tables and report; return the result, the manifest, to be published, and the findings."""
         folder = self.task.checkpoint.output_folder
         digests = {cell.digest for cell in self.task.cells} - {""}
         decisions = read_decisions(self.task.nights, digests)
         for cell in self.task.cells:
             self._compare(cell, decisions)
-        findings_sha256 = write_jsonl(folder / FINDINGS, self._finding_rows())
+        findings = write_table(folder / FINDINGS, self._finding_rows())
+        self._findings = findings.location
         tables = write_csv(folder / "csv", self._finding_rows())
         stats = VerdictStats()
         categories: dict[str, Counter[str]] = {
@@ -158,8 +161,10 @@ class Outcome:
         for document in self.task.documents:
             for key, name in self.task.shrinkage.frameworks.items():
                 stats.add_gone(name, self.task.earlier.before.get(make_key(document.source, key)) or ())
+        checkpoint = self.task.checkpoint
+        manifest = checkpoint.stage(cell.row(checkpoint.provenance) for cell in self.task.cells)
         warnings = self._warn()
-        files = {"Assessments": self.task.checkpoint.manifest.uri, "Findings": (folder / FINDINGS).uri}
+        files = {"Assessments": manifest.location.uri, "Findings": findings.location.uri}
         files |= {f"{framework} as CSV": location.uri for framework, location in tables.items()}
         page = render_verdicts(
             stats,
@@ -178,8 +183,8 @@ class Outcome:
         counts = Counter(cell.state for cell in self.task.cells)
         # A table named here is part of the evidence if `evidence.manifests.KEYS` lists its key.
         result = {
-            "assessments": self.task.checkpoint.manifest.uri,
-            "findings": (folder / FINDINGS).uri,
+            "assessments": manifest.location.uri,
+            "findings": findings.location.uri,
             "report": (folder / REPORT).uri,
             "assessed": counts[COMPLETED],
             "carried": counts[SKIPPED],
@@ -192,7 +197,7 @@ class Outcome:
             "warnings": warnings,
             "categories": {framework: as_counts(each) for framework, each in categories.items()},
         }
-        return result, findings_sha256
+        return result, manifest, findings
 
     def _warn(self) -> list[str]:
         """Log and return what there is less of than expected."""
@@ -240,7 +245,7 @@ class Outcome:
         )
         tables = {
             self.task.checkpoint.manifest: len(self.task.cells),
-            self.task.checkpoint.output_folder / FINDINGS: sum(cell.findings for cell in self.task.cells),
+            self._findings: sum(cell.findings for cell in self.task.cells),
         }
         return Lineage(tables=tables, texts=texts.values(), verdicts=verdicts)
 

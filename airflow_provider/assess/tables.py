@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from importlib.util import find_spec
 from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from airflow_provider.assess.findings import FINDING_COLUMNS
 from airflow_provider.client.findings import parse_id, parse_number
 from airflow_provider.storage import names
-from airflow_provider.storage.atomic import writing
-from airflow_provider.storage.jsonl import to_line
+from airflow_provider.storage.atomic import put_sync
+from airflow_provider.storage.jsonl import GZIP, TableFile
 from airflow_provider.storage.locations import Location, storage_errors
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 ROWS_PER_GROUP = 1_000  # of Parquet, in memory at once
-BYTES_PER_WRITE = 1 << 20
 CSV_COLUMNS = tuple(name for name in FINDING_COLUMNS if name not in ("text_path", "text_sha256", "cell"))
 PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "score": parse_number,
@@ -37,28 +36,20 @@ def has_pyarrow() -> bool:
     return find_spec("pyarrow") is not None
 
 
-def write_jsonl(location: Location, rows: Iterable[Row]) -> str:
-    """Write rows as JSON Lines, atomically, in constant memory; return their SHA-256."""
-    digest = hashlib.sha256()
-    with writing(location) as write:
-        for row in rows:
-            line = to_line(row)
-            digest.update(line)
-            write(line)
-    return digest.hexdigest()
-
-
 def write_csv(folder: Location, rows: Iterable[Row]) -> dict[str, Location]:
     """Write one CSV file per framework, for spreadsheets, and no others; return them by framework."""
-    targets: dict[str, Location] = {}
+    files: dict[str, TableFile] = {}
     writers: dict[str, Any] = {}
-    with ExitStack() as stack:
-        for row in rows:
-            framework = str(row["framework"])
-            if framework not in writers:
-                targets[framework] = folder / f"{_file_name(framework)}.csv"
-                writers[framework] = _csv_writer(stack.enter_context(writing(targets[framework])))
-            writers[framework].writerow([_cell_text(row.get(name)) for name in CSV_COLUMNS])
+    for row in rows:
+        framework = str(row["framework"])
+        if framework not in writers:
+            files[framework] = TableFile(folder / f"{_file_name(framework)}.csv")
+            writers[framework] = _csv_writer(files[framework].write)
+        writers[framework].writerow([_cell_text(row.get(name)) for name in CSV_COLUMNS])
+    for file in files.values():
+        file.complete()
+        file.publish()
+    targets = {framework: file.location for framework, file in files.items()}
     _remove_others(folder, targets.values())
     return targets
 
@@ -76,7 +67,7 @@ def _remove_others(folder: Location, kept: Iterable[Location]) -> None:
     """Remove files of frameworks that have no findings any more: nothing else would overwrite them."""
     names_kept = {location.path.casefold().rpartition("/")[2] for location in kept}
     for name in folder.list_names():
-        if name.endswith(".csv") and name.casefold() not in names_kept:
+        if name.removesuffix(GZIP).endswith(".csv") and name.casefold() not in names_kept:
             with storage_errors(folder, "cleaned up"), suppress(FileNotFoundError):
                 folder.fs.rm_file((folder / name).path)
 
@@ -90,15 +81,12 @@ def write_parquet(location: Location, rows: Iterable[Row]) -> None:
     columns = [name for name in FINDING_COLUMNS if name != "night"]
     schema = pa.schema([(name, types.get(name, pa.string())) for name in columns])
     remaining = iter(rows)
-    with tempfile.TemporaryFile() as file:
-        with pq.ParquetWriter(file, schema) as writer:
+    with tempfile.NamedTemporaryFile() as file:
+        with pq.ParquetWriter(file.name, schema) as writer:
             while group := list(islice(remaining, ROWS_PER_GROUP)):
                 cleaned = [{name: _clean(name, row.get(name)) for name in columns} for row in group]
                 writer.write_table(pa.Table.from_pylist(cleaned, schema))
-        file.seek(0)
-        with writing(location) as write:
-            while chunk := file.read(BYTES_PER_WRITE):
-                write(chunk)
+        put_sync(location, Path(file.name))
 
 
 def _cell_text(value: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import logging
 import secrets
@@ -17,7 +16,7 @@ from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceStorageError, ComplianceSupersededError
 from airflow_provider.provenance import describe_attempt, is_newer, read_provenance
 from airflow_provider.storage.atomic import put, put_sync
-from airflow_provider.storage.jsonl import to_line, to_lines
+from airflow_provider.storage.jsonl import TableFile, read_lines, to_line, twins
 from airflow_provider.storage.locations import Location, read_objects, storage_errors
 from airflow_provider.storage.nights import EarlierNights, Table
 
@@ -66,7 +65,7 @@ class Checkpoint:
     ) -> None:
         self.work_folder = work_folder
         self.output_folder = output_folder
-        self.manifest = output_folder / manifest
+        self.manifest = output_folder / manifest  # or that name with `.gz`: final once it is staged
         self._lease = work_folder / LEASE
         self._attempt = {"try_number": try_number, "started_at": started_at}
         self._expires_at = expires_at
@@ -148,8 +147,10 @@ class Checkpoint:
         """
         journal = self._read_journal(item_type)
         # Last: where the list of the journal lacks what is in the manifest, the manifest is written.
-        ((_, manifest),) = read_objects(self.manifest, [self.manifest.path])
-        published = self._parse(self.manifest.path, manifest or b"", item_type, {})
+        published: dict[str, tuple[float, I]] = {}
+        for manifest in twins(self.manifest):  # both, if an attempt was killed while it published
+            with suppress(FileNotFoundError):
+                self._parse(manifest.path, read_lines(manifest), item_type, published)
         self._published = {key: item.outcome for key, (_, item) in published.items()}
         found = published | journal
         # The clock of an earlier attempt may be ahead of ours.
@@ -163,16 +164,16 @@ class Checkpoint:
             self.invalid_lines, is_whole = 0, True
             for path, content in read_objects(self.work_folder, self._find_segments()):
                 is_whole = is_whole and content is not None
-                self._parse(path, content or b"", item_type, found)
+                self._parse(path, (content or b"").splitlines(), item_type, found)
             if is_whole:
                 break  # else another attempt has just merged them, or replaced the journal by the manifest
         return found
 
     def _parse(
-        self, path: str, content: bytes, item_type: type[I], found: dict[str, tuple[float, I]]
-    ) -> dict[str, tuple[float, I]]:
+        self, path: str, lines: Iterable[bytes], item_type: type[I], found: dict[str, tuple[float, I]]
+    ) -> None:
         """Add what a segment or the manifest has of each item: its last record, and when that was written."""
-        for line in content.splitlines():
+        for line in lines:
             try:
                 at, item = self._parse_line(line, item_type)
             except (ValueError, TypeError, AttributeError):
@@ -181,7 +182,6 @@ class Checkpoint:
             else:
                 if item.key not in found or at >= found[item.key][0]:
                     found[item.key] = at, item
-        return found
 
     def _parse_line(self, line: bytes, item_type: type[I]) -> tuple[float, I]:
         """Return when a record was written, and its item; with everything to do, if its job is not ours."""
@@ -262,20 +262,30 @@ class Checkpoint:
             else:
                 self._unmerged[segment.path] = content
 
-    async def publish(self, rows: Iterable[Mapping[str, Any]]) -> str:
-        """Write the manifest, which takes the place of the journal; return its SHA-256."""
-        content = to_lines({**row, "account": self.account or None} for row in rows)
-        await put(self.manifest, content)
+    def stage(self, rows: Iterable[Mapping[str, Any]]) -> TableFile:
+        """Return the manifest, to be published: its name depends on its size, and the report names it."""
+        staged = TableFile(self.manifest)
+        for row in rows:
+            staged.write(to_line({**row, "account": self.account or None}))
+        staged.complete()
+        self.manifest = staged.location
+        return staged
+
+    async def publish(self, manifest: TableFile) -> None:
+        """Write the manifest, which takes the place of the journal.
+
+        One with the other name is gone before the journal is: of two, no one knows which is newer.
+        """
+        await in_thread(manifest.publish)
         await self.check_owner()
         self._unmerged.clear()
         # Segments of earlier attempts first, so that no older record outlives a newer one.
         own = f"/{SEGMENT}{self._token}-"
         await self._clean_up(lambda: sorted(self._find_segments(), key=lambda path: (own in path, path)))
-        return hashlib.sha256(content).hexdigest()
 
     async def publish_night(
         self,
-        rows: Iterable[Mapping[str, Any]],
+        manifest: TableFile,
         nights: EarlierNights,
         keys: Iterable[str],
         table: str,
@@ -287,7 +297,8 @@ class Checkpoint:
         :param table: what the entry calls the manifest
         :param tables: what else is published
         """
-        published = {table: Table.of(self.manifest, await self.publish(rows)), **(tables or {})}
+        await self.publish(manifest)
+        published = {table: Table.of(manifest.location, manifest.sha256), **(tables or {})}
         await self.check_owner()
         await in_thread(nights.publish, published, keys, self.account, facts)
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from airflow_provider.bulk.checkpoint import LEASE, SEGMENT, Checkpoint
-from airflow_provider.storage.jsonl import find_tables
+from airflow_provider.storage.jsonl import GZIP, find_tables
 from airflow_provider.storage.locations import Location
 
 
@@ -58,7 +58,7 @@ def find_task_folders(destination: Location, work: str, output: str, manifest: s
     found = [name.rpartition("/") for name, _ in find_tables(destination / work)]
     journals = {folder for folder, _, file in found if file.startswith(SEGMENT)}
     found = [name.rpartition("/") for name, _ in find_tables(destination / output)]
-    manifests = {folder for folder, _, file in found if file == manifest}
+    manifests = {folder for folder, _, file in found if file.removesuffix(GZIP) == manifest}
     return [
         TaskFolder(
             name=name,

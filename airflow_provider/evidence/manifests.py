@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.params import as_json, optional
-from airflow_provider.storage.jsonl import find_tables, to_lines
+from airflow_provider.storage.jsonl import GZIP, find_tables, to_lines
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import task_path
 
@@ -133,7 +133,7 @@ class Outputs:
                 "the output itself, such as `ingest.output`, or add `| list | tojson` to the template."
             )
         elif not text.endswith("/"):
-            is_findings = kind == ASSESS and text.rpartition("/")[2] == FINDINGS_NAME
+            is_findings = kind == ASSESS and text.rpartition("/")[2].removesuffix(GZIP) == FINDINGS_NAME
             self._add_manifest(FINDINGS if is_findings else kind, text)
         elif kind == REVIEW:
             for _, location in find_tables(Location(text)):

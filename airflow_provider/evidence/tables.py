@@ -21,7 +21,7 @@ from airflow_provider.evidence.manifests import INGEST, KINDS, Manifest
 from airflow_provider.evidence.verifier import DIGESTS
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
 from airflow_provider.storage.atomic import create_once
-from airflow_provider.storage.jsonl import parse_line
+from airflow_provider.storage.jsonl import GZIP, SUFFIXES, parse_line, split_lines
 from airflow_provider.storage.layout import NIGHT_FOLDER
 from airflow_provider.storage.locations import Location, storage_errors
 
@@ -62,7 +62,8 @@ class NightTable:
             _download(manifest.location, copy)
         with copy.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        location = destination / NIGHT_FOLDER / f"{sha256}.jsonl"
+        is_compressed = manifest.uri.endswith(GZIP)
+        location = destination / NIGHT_FOLDER / f"{sha256}{SUFFIXES[is_compressed]}"
         if not manifest.decisions and is_below(manifest.location, root):
             location = manifest.location
         return cls(manifest, copy, location, sha256)
@@ -96,7 +97,7 @@ class NightTable:
         kind, origin, number = KINDS[self.kind], self.manifest.uri, 0
         required = kind.required.split()
         with self.copy.open("rb") as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(split_lines(file, origin), 1):
                 place = f"line {number} of '{origin}'"
                 row = parse_line(line, f"The manifest is damaged (clear the task that wrote it): {place}")
                 missing = [name for name in required if row.get(name) is None]
@@ -135,8 +136,9 @@ class NightTable:
             raise changed_error(self.salts, f"it has {len(salts):,} lines, not {len(self.blocks):,}")
         digests = []
         with self.copy.open("rb") as file:
+            lines = split_lines(file, self.manifest.uri)
             for salt, count in zip(salts, self.blocks, strict=True):
-                block = b"".join([salt, *islice(file, count)])
+                block = b"".join([salt, *islice(lines, count)])
                 digests.append(f"{hashlib.sha256(block).hexdigest()} {count}\n")
         content = "".join(digests).encode()
         self.digests = hashlib.sha256(content).hexdigest()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import gzip
 import hashlib
 import json
 import os
@@ -17,6 +18,7 @@ import re
 import stat
 import sys
 import time
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -28,9 +30,8 @@ UNMATCHED, UNREADABLE, OUTSIDE = "unmatched", "unreadable", "outside"  # the las
 GOOD, FOUND, FAILED = 0, 1, 2
 ABSENT = b"-\n"  # instead of the salt of a block that is not here
 MAX_RECORD_BYTES = MAX_BLOCK_BYTES = 64 << 20
-MAX_LINE_BYTES, MAX_DIGESTS_BYTES = 16 << 20, 256 << 20
+BLOCK_BYTES, MAX_LINE_BYTES, MAX_DIGESTS_BYTES = 1 << 18, 16 << 20, 256 << 20
 MAX_KEPT = 50  # problems of one record, and problems that are shown; all are counted
-BLOCK_BYTES = 1 << 18
 IMPOSSIBLE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EISDIR)
 STATUSES = ("CHANGED", "STOPPED", "UNREADABLE", "REPLACED", "OK")
 NIGHT_COLUMNS = ("dag_id", "night", "destination")  # what revisions by several runs have in common
@@ -257,17 +258,20 @@ def _find_replaced(checks: Sequence[Check]) -> None:
 
 def read_blocks(file: Any, salts: Any, digests: bytes, shown: str) -> Iterator[tuple[str, bytes, Any]]:
     """Yield the digest, the salt and the lines of each block of a table; an absent one has no lines."""
-    number = 0
-    for block in BLOCK.finditer(digests):
-        salt, lines, size = salts.readline(100), list[bytes](), 0
-        for _ in range(0 if salt == ABSENT else int(block[2])):
-            lines.append(line := file.readline(MAX_LINE_BYTES))
-            number, size = number + 1, size + len(line)
-            if not line or len(line) == MAX_LINE_BYTES or size > MAX_BLOCK_BYTES:
-                raise Problem(CHANGED, f"{shown} has changed: line {number} ends elsewhere")
-        yield block[1].decode(), salt, lines
-    if file.read(1) or salts.read(1):
-        raise Problem(CHANGED, f"{shown} has changed, or its salts: see line {number + 1}")
+    number, file = 0, gzip.GzipFile(fileobj=file) if shown.endswith(".gz") else file
+    try:
+        for block in BLOCK.finditer(digests):
+            salt, lines, size = salts.readline(100), list[bytes](), 0
+            for _ in range(0 if salt == ABSENT else int(block[2])):
+                lines.append(line := file.readline(MAX_LINE_BYTES))
+                number, size = number + 1, size + len(line)
+                if not line or len(line) == MAX_LINE_BYTES or size > MAX_BLOCK_BYTES:
+                    raise EOFError(f"line {number} ends elsewhere")
+            yield block[1].decode(), salt, lines
+        if file.read(1) or salts.read(1):
+            raise EOFError(f"see line {number + 1}, or its salts")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise Problem(CHANGED, f"{shown} has changed: {error}") from None
 
 
 Wanted = tuple[Any, str, str]  # an object: its store, its path, and the SHA-256 that it must have
@@ -313,14 +317,13 @@ class Verifier:
         """Verify what a record refers to."""
         for (store, path, sha256), found, size in self._store.each(self._read, self._objects(check)):
             if not isinstance(found, Problem) and found != sha256:
-                text = f"{store.show(path)} has changed: its SHA-256 is"
-                found = Problem(CHANGED, f"{text} {found}, not {sha256}")
+                found = f"has changed: its SHA-256 is {found}, not {sha256}"
+                found = Problem(CHANGED, f"{store.show(path)} {found}")
             if isinstance(found, Problem):
                 check.add(*found.args)
                 self._seen[self._key(store, path, sha256)] = f"{found.args[0]} {check.number}"
             else:
-                check.objects += 1
-                check.bytes += size
+                check.objects, check.bytes = check.objects + 1, check.bytes + size
 
     def _read(self, wanted: Wanted) -> tuple[Wanted, Any, int]:
         digest, size = hashlib.sha256(), 0
@@ -335,16 +338,16 @@ class Verifier:
 
     def _objects(self, check: Check) -> Iterator[Wanted]:
         """Verify the tables of a record; yield all other objects, to be read."""
-        report = check.record.get("report")
-        if report is not None:
+        if (report := check.record.get("report")) is not None:
             yield from self._new(check, _as(dict, report).get("path"), _as(dict, report).get("sha256"))
         # What a task wrote again after a clear is not a problem of a replaced revision, unless a hash was
-        # noted while it was in force: then it must be what it was.
+        # noted while it was in force: then it must be what it was. A larger one may be compressed since.
         end = check.replaced_by or 0
         is_replaced = bool(end) and not any(check.number <= number < end for number in self._noted)
-        now = {str(table.get("path")): table.get("digests") for table in check.latest.tables}
+        now = {str(one.get("path")).removesuffix(".gz"): one.get("digests") for one in check.latest.tables}
         for table in check.tables:
-            if is_replaced and now.get(str(table.get("path")), table.get("digests")) != table.get("digests"):
+            path, digests = str(table.get("path")), table.get("digests")
+            if is_replaced and now.get(path.removesuffix(".gz"), digests) != digests:
                 check.rewritten += 1
                 continue
             try:
@@ -378,17 +381,15 @@ class Verifier:
             raise Problem(CHANGED, f"{store.show(path)} has changed, or its salts: see line {changed}")
         if absent:
             raise Problem(MISSING, f"{store.show(path)} lacks the rows of {_count(absent, 'document')}")
-        check.manifests += 1
-        check.objects += 1
+        check.manifests, check.objects = check.manifests + 1, check.objects + 1
 
     def _rows(self, check: Check, lines: Sequence[bytes], path: str, sha256: str) -> Iterator[Wanted]:
         for line in lines:
             row = parse_object(line)
             if not row:
                 check.add(INVALID, f"a line of a table of record {check.number} is not a row")
-                continue
             # A failed document has no text; a skipped or carried one may have none.
-            if row.get(path) or (row.get("status") == "COMPLETED" and not row.get("carried_from")):
+            elif row.get(path) or (row.get("status") == "COMPLETED" and not row.get("carried_from")):
                 yield from self._new(check, row.get(path), row.get(sha256))
 
     def _new(self, check: Check, path: Any, sha256: Any) -> Iterator[Wanted]:
@@ -402,9 +403,8 @@ class Verifier:
         except Problem as problem:
             return check.add(*problem.args)
         if key not in self._seen:
-            self._seen[key] = ""
             yield store, inner, sha256
-        kind, _, number = self._seen[key].partition(" ")
+        kind, _, number = self._seen.setdefault(key, "").partition(" ")
         if kind and number != str(check.number):
             check.add(kind, f"{store.show(inner)} is {kind}, as shown for record {number}")
 

@@ -11,6 +11,7 @@ from airflow_provider.bulk import counts
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.deletes import FinishedJob, StoredObject, collect_finished
 from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED
+from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceIngestError
 from airflow_provider.ingest.documents import Document
 from airflow_provider.ingest.earlier import MANIFEST_TABLE, EarlierDocuments, is_given_up
@@ -33,13 +34,14 @@ async def publish(
     """Write the report, the manifest, and the entry by which later nights find it; return the report."""
     await earlier.count_failures(documents)
     report = checkpoint.output_folder / REPORT
-    run = Run.of(ti, started_at, destination=destination, manifest=checkpoint.manifest.uri)
     rows = [document.row(checkpoint.provenance) for document in documents]
+    manifest = await in_thread(checkpoint.stage, rows)
+    run = Run.of(ti, started_at, destination=destination, manifest=checkpoint.manifest.uri)
     page = render_report(rows, run)
     await checkpoint.check_owner()
     await put(report, page.encode("utf-8", "replace"))
     sources = [row["source"] for row in rows]
-    await checkpoint.publish_night(rows, earlier.nights, sources, MANIFEST_TABLE)
+    await checkpoint.publish_night(manifest, earlier.nights, sources, MANIFEST_TABLE)
     return report
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceStorageError
 from airflow_provider.params import as_list
 from airflow_provider.storage.atomic import put_sync
-from airflow_provider.storage.jsonl import to_lines
+from airflow_provider.storage.jsonl import SUFFIXES, read_lines, to_lines
 from airflow_provider.storage.layout import OWN_FOLDERS, WORK_FOLDER
 from airflow_provider.storage.locations import Location, storage_errors
 from airflow_provider.storage.names import digest, printable
@@ -21,7 +21,8 @@ from airflow_provider.text import one_line
 log = logging.getLogger(__name__)
 
 SHARDS = f"{WORK_FOLDER}/shards"
-LISTS = (".jsonl", ".ndjson", ".txt", ".lst")  # none of these is a document for the service
+JSON_LISTS = (*SUFFIXES, ".ndjson")
+LISTS = (*JSON_LISTS, ".txt", ".lst")  # none of these is a document for the service
 SOURCE_KEYS = ("source", "url", "uri", "path", "file")
 WINDOWS_PATH = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 DOCUMENTS = (".pdf", ".docx")
@@ -139,10 +140,12 @@ def _is_store(location: Location) -> bool:
 
 
 def _listed(location: Location) -> list[str]:
-    if (content := location.read()) is None:
+    try:
+        content = b"".join(read_lines(location))
+    except FileNotFoundError:
         raise ComplianceStorageError(
             f"The list '{location}' can't be read: there is no such file. Create it or correct the path."
-        )
+        ) from None
     if b"\0" in content:
         raise ComplianceInputError(
             f"The list '{location}' is not UTF-8: it has null bytes, like UTF-16. Save it as UTF-8."
@@ -150,7 +153,7 @@ def _listed(location: Location) -> list[str]:
     content = content.removeprefix(b"\xef\xbb\xbf")
     # Bytes that are not UTF-8 may be a file name.
     lines = [line.decode("utf-8", "surrogateescape").strip() for line in content.splitlines()]
-    if location.path.lower().endswith((".jsonl", ".ndjson")):
+    if location.path.lower().endswith(JSON_LISTS):
         return [_entry(line, location, number) for number, line in enumerate(lines, 1) if line]
     return [line for line in lines if line and not line.startswith("#")]
 

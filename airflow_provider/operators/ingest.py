@@ -196,9 +196,9 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         from airflow_provider.ingest.earlier import is_given_up
         from airflow_provider.ingest.publishing import build_result, count_documents, finished_jobs, publish
 
-        manifest, ti = checkpoint.manifest, run.context["ti"]
+        ti = run.context["ti"]
         publishing = publish(ti, documents, checkpoint, earlier, str(self.destination), run.started_at)
-        report = self._loop.run(publishing)
+        report, manifest = self._loop.run(publishing), checkpoint.manifest
         count_documents(self.conn_id, documents, checkpoint)
         result = build_result(documents, manifest)
         transfers = [

@@ -10,10 +10,9 @@ import errno
 import os
 import secrets
 import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
@@ -79,21 +78,6 @@ def keep(location: Location, content: Content, sha256: str) -> Location:
     marked.fs = location.fs
     put_sync(marked, content)
     return marked
-
-
-@contextmanager
-def writing(location: Location) -> Iterator[Callable[[bytes], Any]]:
-    """Write a large file atomically, piece by piece: it appears when the block ends without an error."""
-    with tempfile.NamedTemporaryFile() as file:
-
-        def write(data: bytes) -> None:
-            with storage_errors(location):
-                file.write(data)
-
-        yield write
-        with storage_errors(location):
-            file.flush()
-        put_sync(location, Path(file.name))
 
 
 def _upload(location: Location, content: Content, **options: Any) -> None:

@@ -1,18 +1,30 @@
-"""JSON Lines in object storage: tables with one JSON object per line."""
+"""JSON Lines in object storage: tables with one JSON object per line, compressed if they are large."""
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import io
 import json
 import logging
+import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.locations import Location, storage_errors
 
 log = logging.getLogger(__name__)
 
+MAX_PLAIN_BYTES = 8 << 20  # of a table, which people can then read as it is
+MAX_LINE_BYTES = 64 << 20  # few bytes may decompress to a line that does not fit into memory
 READ_AHEAD_BYTES = 1 << 20
+GZIP = ".gz"
+SUFFIXES = (".jsonl", f".jsonl{GZIP}")  # of tables
+GZIP_FORMAT, GZIP_LEVEL = 31, 3  # for zlib, which writes no time into the header: same rows, same bytes
 
 Row = dict[str, Any]
 
@@ -30,8 +42,87 @@ def to_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
     return b"".join(map(to_line, rows))
 
 
+class TableFile:
+    """A table that is written piece by piece, in constant memory, and appears when it is published.
+
+    One of more than 8 MiB is compressed, and its name ends with `.gz`. One whose name ends so already always
+    is: a table that is written again keeps its name.
+
+    :ivar location: where it is; final once it is complete, like `sha256`, which is of its bytes
+    """
+
+    def __init__(self, location: Location) -> None:
+        self.location, self.sha256 = location, ""
+        self._other: Location | None = None  # that an earlier attempt may have written, under the other name
+        self._size = 0
+        self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed when it is published
+        self._gzip = _compressor() if location.path.endswith(GZIP) else None
+
+    def write(self, data: bytes) -> None:
+        """Add lines."""
+        with storage_errors(self.location):
+            self._size += len(data)
+            if not self._gzip and self._size > MAX_PLAIN_BYTES:
+                self._gzip = _compressor()
+                self._file.seek(0)
+                data = self._file.read() + data
+                self._file.seek(0)
+                self._file.truncate()
+            self._file.write(self._gzip.compress(data) if self._gzip else data)
+
+    def complete(self) -> None:
+        """Give it its name: no line is added any more."""
+        with storage_errors(self.location):
+            self._file.write(self._gzip.flush() if self._gzip else b"")
+            self._file.seek(0)
+            self.sha256 = hashlib.file_digest(self._file, "sha256").hexdigest()
+        if not self.location.path.endswith(GZIP):
+            plain, compressed = twins(self.location)
+            self.location, self._other = (compressed, plain) if self._gzip else (plain, compressed)
+
+    def publish(self) -> None:
+        """Write it to its store, atomically; there is never one of each name."""
+        put_sync(self.location, Path(self._file.name))
+        self._file.close()
+        if self._other:
+            remove_if_exists(self._other)
+
+    def __del__(self) -> None:
+        self._file.close()
+
+
+def write_table(location: Location, rows: Iterable[Mapping[str, Any]]) -> TableFile:
+    """Write rows as JSON Lines."""
+    table = TableFile(location)
+    for row in rows:
+        table.write(to_line(row))
+    table.complete()
+    table.publish()
+    return table
+
+
+def twins(location: Location) -> tuple[Location, Location]:
+    """Return the names that a table may have, given that of a small one: plain and compressed."""
+    compressed = Location(location.uri + GZIP)
+    compressed.fs = location.fs
+    return location, compressed
+
+
+def remove_if_exists(location: Location) -> None:
+    """Remove an object if there is one: not everyone may remove what they may write."""
+    with storage_errors(location, "cleaned up"):
+        location.fs.invalidate_cache(location.path)
+        is_there = location.fs.exists(location.path)
+    if is_there:
+        location.remove()
+
+
+def _compressor() -> Any:
+    return zlib.compressobj(GZIP_LEVEL, wbits=GZIP_FORMAT)
+
+
 def read_lines(location: Location) -> Iterator[bytes]:
-    """Read an object line by line, in constant memory; FileNotFoundError if there is none."""
+    """Read a table line by line, in constant memory, compressed or not; FileNotFoundError if none exists."""
     with storage_errors(location, "read"):
         try:
             file = location.fs.open(location.path, "rb", block_size=READ_AHEAD_BYTES)
@@ -40,7 +131,22 @@ def read_lines(location: Location) -> Iterator[bytes]:
     if file is None:
         raise FileNotFoundError(location.uri)
     with storage_errors(location, "read"), file:
-        yield from file
+        yield from split_lines(file, str(location))
+
+
+def split_lines(file: Any, name: str) -> Iterator[bytes]:
+    """Return the lines of an open table; its name says whether it is compressed."""
+    content = gzip.GzipFile(fileobj=file) if name.endswith(GZIP) else file
+    try:
+        with io.BufferedReader(content, READ_AHEAD_BYTES) as lines:
+            while line := lines.readline(MAX_LINE_BYTES):
+                if len(line) == MAX_LINE_BYTES:
+                    raise EOFError(f"a line has more than {MAX_LINE_BYTES:,} bytes")
+                yield line
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ComplianceInputError(
+            f"'{name}' is damaged: {error}. Restore it, or clear the task that wrote it."
+        ) from None
 
 
 def parse_line(line: bytes, place: str) -> Row:
@@ -67,6 +173,8 @@ def read_valid_rows(location: Location) -> Iterator[Row]:
                 log.warning("%s It is ignored.", error)
     except FileNotFoundError:
         return
+    except ComplianceInputError as error:
+        log.warning("%s The rest of it is ignored.", error)
 
 
 def find_tables(folder: Location) -> list[tuple[str, Location]]:
@@ -77,4 +185,4 @@ def find_tables(folder: Location) -> list[tuple[str, Location]]:
         found = fs.find(root) if fs.exists(root) else []
     # Stores may write what is before the folder differently.
     names = (path[path.rindex(root) + len(root) + 1 :] for path in found if root in path)
-    return [(name, folder / name) for name in sorted(names) if name.endswith(".jsonl")]
+    return [(name, folder / name) for name in sorted(names) if name.endswith(SUFFIXES)]

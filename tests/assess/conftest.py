@@ -14,6 +14,8 @@ import pytest
 
 from airflow_provider.bulk import backoff, engine
 from airflow_provider.emulator import Emulator
+from airflow_provider.storage.jsonl import read_lines
+from airflow_provider.storage.locations import Location
 from airflow_provider.waiting import refusals
 from tests.support.attempts import Attempts
 from tests.support.jobs import completed
@@ -95,7 +97,7 @@ def nights(service: Emulator, tmp_path: Path) -> Nights:
 
 def read(uri: str) -> list[dict[str, Any]]:
     """Read JSON Lines."""
-    return [json.loads(line) for line in Path(uri.removeprefix("file://")).read_text().splitlines()]
+    return [json.loads(line) for line in read_lines(Location(uri))]
 
 
 def attempts_of(night: int) -> Attempts:

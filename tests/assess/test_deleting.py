@@ -14,6 +14,7 @@ from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
 from airflow_provider.operators.ingest import ComplianceIngestOperator
+from airflow_provider.storage.jsonl import read_valid_rows
 from tests.assess.conftest import Nights, attempts_of
 from tests.assess.test_operator import TEXTS, assess
 from tests.support.attempts import heard
@@ -98,11 +99,9 @@ def test_results_that_are_not_stored_as_recorded_keep_the_job(
 ) -> None:
     publish = Checkpoint.publish
 
-    async def damage(self: Checkpoint, rows: Any) -> str:
-        rows = list(rows)
-        sha256 = await publish(self, rows)
-        replace(rows[0]["results_path"])
-        return sha256
+    async def damage(self: Checkpoint, manifest: Any) -> None:
+        await publish(self, manifest)
+        replace(next(read_valid_rows(manifest.location))["results_path"])
 
     def replace(uri: str) -> None:
         Path(uri.removeprefix("file://")).write_text("{}")

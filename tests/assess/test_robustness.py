@@ -59,7 +59,7 @@ def find(nights: Nights, pattern: str) -> list[Path]:
     return sorted(nights.folder.glob(f"out/**/{pattern}"))
 
 
-@pytest.mark.parametrize("name", ["write_jsonl", "write_csv", "write_parquet", "put_sync"])
+@pytest.mark.parametrize("name", ["write_table", "write_csv", "write_parquet", "put_sync"])
 def test_a_store_that_fails_while_the_night_is_published_costs_no_assessment(
     service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from airflow_provider.assess import tables
 from airflow_provider.assess.findings import FINDING_COLUMNS
-from airflow_provider.assess.tables import write_csv, write_jsonl, write_parquet
+from airflow_provider.assess.tables import write_csv, write_parquet
+from airflow_provider.storage.jsonl import write_table
 from airflow_provider.storage.locations import Location
 
 
@@ -42,7 +43,7 @@ def broken() -> Iterator[dict[str, Any]]:
 
 def test_json_lines_read_back(tmp_path: Path) -> None:
     rows = [row(), row("GDPR", source="in/\udce4")]
-    write_jsonl(at(tmp_path / "f.jsonl"), rows)
+    write_table(at(tmp_path / "f.jsonl"), rows)
     assert [json.loads(line) for line in (tmp_path / "f.jsonl").read_text().splitlines()] == rows
 
 
@@ -90,7 +91,7 @@ def test_parquet_is_partitioned_by_night_and_names_frameworks_as_they_are(tmp_pa
 
 def test_a_table_that_breaks_off_does_not_appear(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
-        write_jsonl(at(tmp_path / "f.jsonl"), broken())
+        write_table(at(tmp_path / "f.jsonl"), broken())
     with pytest.raises(RuntimeError):
         write_csv(at(tmp_path / "csv"), broken())
     pytest.importorskip("pyarrow")

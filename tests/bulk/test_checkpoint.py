@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from airflow_provider.bulk import checkpoint as module
 from airflow_provider.bulk.checkpoint import LEASE, Checkpoint
 from airflow_provider.exceptions import ComplianceStorageError, ComplianceSupersededError
 from airflow_provider.ingest.documents import MANIFEST_COLUMNS, Document
+from airflow_provider.storage import jsonl
 from airflow_provider.storage.atomic import put
 from airflow_provider.storage.layout import MANIFEST
 from airflow_provider.storage.locations import Location
@@ -45,6 +46,10 @@ def read(folder: Path) -> dict[str, Document]:
 
 def jobs(folder: Path) -> dict[str, str]:
     return {key: document.job_id for key, document in read(folder).items()}
+
+
+def publish(checkpoint: Checkpoint, rows: Iterable[dict[str, Any]]) -> None:
+    asyncio.run(checkpoint.publish(checkpoint.stage(rows)))
 
 
 async def write(checkpoint: Checkpoint, *documents: Document) -> None:
@@ -85,7 +90,7 @@ def test_jobs_and_results_of_another_account_are_not_used(
     done = document(2, uuid="2", status="COMPLETED", bytes=0, attempts=3)
     asyncio.run(write(checkpoint, document(1, uuid="1"), done))
     if is_published:
-        asyncio.run(checkpoint.publish([document(1, uuid="1").row(), done.row()]))
+        publish(checkpoint, [document(1, uuid="1").row(), done.row()])
     found = reader.read(Document)
     if account == "two":
         assert list(found.values()) == [document(1), document(2, attempts=3)]
@@ -112,7 +117,7 @@ def test_only_the_folder_of_the_task_is_read_and_cleaned_up(folder: Path) -> Non
     write_lines(folder / "journal-x-000001.jsonl", {"source": "s1"})
     write_lines(folder / "my-journal-x.jsonl", {"source": "mine"})
     assert list(read(folder)) == ["s1"]
-    asyncio.run(open_checkpoint(folder).publish([]))
+    publish(open_checkpoint(folder), [])
     assert [path.name for path in folder.iterdir()] == ["my-journal-x.jsonl"]
 
 
@@ -158,7 +163,7 @@ def test_the_manifest_takes_the_place_of_the_journal(folder: Path) -> None:
     checkpoint = open_checkpoint(folder)
     checkpoint.account = "one"
     asyncio.run(write(checkpoint, done))
-    asyncio.run(checkpoint.publish(each.row() for each in (done, failed)))
+    publish(checkpoint, [done.row(), failed.row()])
     assert not list(folder.iterdir())
     rows = [json.loads(line) for line in (folder.parent / "out" / MANIFEST).read_text().splitlines()]
     assert tuple(rows[0]) == MANIFEST_COLUMNS
@@ -207,7 +212,7 @@ def test_a_long_journal_has_few_segments(tmp_path: Path) -> None:
 def test_records_that_the_manifest_has_replaced_are_not_merged(folder: Path) -> None:
     checkpoint = open_checkpoint(folder)
     asyncio.run(write(checkpoint, *(document(1, uuid=f"{number}") for number in range(SEGMENTS))))
-    asyncio.run(checkpoint.publish([document(1, uuid="done").row()]))
+    publish(checkpoint, [document(1, uuid="done").row()])
     asyncio.run(write(checkpoint, document(2, uuid="new")))
     assert jobs(folder) == {"s1": "done", "s2": "new"}
 
@@ -219,7 +224,7 @@ def test_an_attempt_that_has_lost_its_lease_merges_nothing(folder: Path) -> None
     asyncio.run(write(older, *(document(1, uuid="old") for _ in range(SEGMENTS))))
     newer = open_checkpoint(folder, 2)
     newer.acquire()
-    asyncio.run(newer.publish([document(1, uuid="new").row()]))
+    publish(newer, [document(1, uuid="new").row()])
     with pytest.raises(ComplianceSupersededError):
         asyncio.run(write(older, document(2)))
     assert segments(folder) == {}
@@ -238,7 +243,7 @@ def test_segments_that_can_t_be_removed_are_a_warning(
         asyncio.run(write(checkpoint, *(document(number) for number in range(SEGMENTS + 2))))
         assert "Could not remove segments of the journal" in caplog.text
         assert len(segments(folder)) == SEGMENTS + 2
-    asyncio.run(checkpoint.publish([]))
+    publish(checkpoint, [])
     assert not segments(folder)
 
 
@@ -258,7 +263,7 @@ def test_a_kill_while_the_journal_is_removed_brings_no_older_record_back(
         asyncio.run(write(checkpoint, *(document(1, uuid=f"{uuid}") for uuid in uuids)))
     monkeypatch.setattr(Checkpoint, "_remove", dying)
     with pytest.raises(SystemExit):
-        asyncio.run(checkpoint.publish([{"source": "s1", "uuid": "5"}]))
+        publish(checkpoint, [{"source": "s1", "uuid": "5"}])
     assert jobs(folder) == {"s1": "5"}
 
 
@@ -285,7 +290,7 @@ def test_segments_that_another_attempt_removes_are_not_an_error(
     for number in range(3):
         write_lines(folder / f"journal-x-{number:06}.jsonl", {"source": "s1"})
     while_listed(lambda: (folder / "journal-x-000001.jsonl").unlink(missing_ok=True))
-    asyncio.run(open_checkpoint(folder).publish([]))
+    publish(open_checkpoint(folder), [])
     assert not list(folder.iterdir())
     assert (folder.parent / "out" / MANIFEST).exists()
 
@@ -421,7 +426,7 @@ def test_records_that_could_not_be_written_in_time_do_not_replace_those_of_a_new
         with pytest.raises(ComplianceStorageError):
             asyncio.run(write(older, document(1, uuid="old")))
     newer.acquire()
-    asyncio.run(newer.publish([document(1, uuid="new").row()]))
+    publish(newer, [document(1, uuid="new").row()])
     with pytest.raises(ComplianceSupersededError):
         asyncio.run(older.flush())
     assert jobs(folder) == {"s1": "new"}
@@ -561,3 +566,36 @@ def test_a_store_that_can_t_be_asked_for_the_lease_is_an_error_of_the_store(fold
     (folder / LEASE).mkdir(parents=True)
     with pytest.raises(ComplianceStorageError):
         asyncio.run(open_checkpoint(folder, 1).check_owner())
+
+
+@pytest.mark.parametrize("limits", [(10, 10_000), (10_000, 10)], ids=["smaller", "larger"])
+def test_manifest_of_a_clear_replaces_one_with_the_other_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]
+) -> None:
+    for uuid, limit in zip(("old", "new"), limits, strict=True):
+        monkeypatch.setattr(jsonl, "MAX_PLAIN_BYTES", limit)
+        checkpoint = open_checkpoint(folder)
+        publish(checkpoint, [document(1, uuid=uuid).row()])
+        (found,) = (folder.parent / "out").iterdir()
+        assert found.name == MANIFEST + (".gz" if limit == 10 else "")
+        assert checkpoint.manifest.path == str(found)
+        assert jobs(folder) == {"s1": uuid}
+
+
+@pytest.mark.parametrize("limits", [(10, 10_000), (10_000, 10)], ids=["smaller", "larger"])
+def test_kill_between_two_names_of_the_manifest_leaves_the_journal(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]
+) -> None:
+    def killed(location: Location) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jsonl, "MAX_PLAIN_BYTES", limits[0])
+    publish(open_checkpoint(folder), [document(1, uuid="old").row()])
+    monkeypatch.setattr(jsonl, "MAX_PLAIN_BYTES", limits[1])
+    checkpoint = open_checkpoint(folder)
+    asyncio.run(write(checkpoint, document(1, uuid="new")))
+    monkeypatch.setattr(jsonl, "remove_if_exists", killed)
+    with pytest.raises(KeyboardInterrupt):
+        publish(checkpoint, [document(1, uuid="new").row()])
+    assert len(list((folder.parent / "out").iterdir())) == 2
+    assert jobs(folder) == {"s1": "new"}

@@ -71,7 +71,7 @@ class Process:
             Document.from_record({"source": key, "uuid": f"{job}"}).row() for key, job in self.known.items()
         ]
         asyncio.run(self.checkpoint.flush())
-        asyncio.run(self.checkpoint.publish(rows))
+        asyncio.run(self.checkpoint.publish(self.checkpoint.stage(rows)))
 
 
 def read(checkpoint: Checkpoint) -> dict[str, int]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 from contextlib import nullcontext
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from airflow_provider.client.aio import AsyncComplianceClient
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
 from airflow_provider.operators.ingest import ComplianceIngestOperator
+from airflow_provider.storage.jsonl import read_valid_rows
 from tests.support.attempts import Attempts, heard
 from tests.support.night_attempts import night_attempts
 
@@ -243,11 +245,9 @@ def test_a_text_that_is_not_stored_as_recorded_keeps_its_job(
     publish = Checkpoint.publish
     damaged: list[str] = []
 
-    async def damage(self: Checkpoint, published: Any) -> str:
-        published = list(published)
-        sha256 = await publish(self, published)
-        change(*published[:2])
-        return sha256
+    async def damage(self: Checkpoint, manifest: Any) -> None:
+        await publish(self, manifest)
+        change(*islice(read_valid_rows(manifest.location), 2))
 
     def change(one: Any, other: Any) -> None:
         Path(one["path"]).write_bytes(b"x")

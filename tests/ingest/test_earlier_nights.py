@@ -545,11 +545,10 @@ def test_an_attempt_that_was_overtaken_does_not_replace_the_entry_of_the_newer_o
 ) -> None:
     attempts, publish = night_attempts(1), Checkpoint.publish
 
-    async def overtaken(self: Checkpoint, rows: Any) -> Any:
-        sha256 = await publish(self, rows)
+    async def overtaken(self: Checkpoint, manifest: Any) -> None:
+        await publish(self, manifest)
         monkeypatch.setattr(Checkpoint, "publish", publish)
         monkeypatch.setattr(self, "check_owner", overtake)
-        return sha256
 
     async def overtake() -> None:
         raise exc.ComplianceSupersededError("Attempt 2 has taken over.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import socket
@@ -257,6 +258,8 @@ def test_names_that_are_not_utf_8_come_back_from_lists_of_all_kinds(tmp_path: Pa
         lines = [json.dumps({"source": source}, ensure_ascii=ensure_ascii) for source in found]
         Path(f"{tmp_path}/list.jsonl").write_bytes(b"\n".join(map(os.fsencode, lines)))
         assert resolve(f"{tmp_path}/list.jsonl") == found
+        Path(f"{tmp_path}/list.jsonl.gz").write_bytes(gzip.compress(b"\n".join(map(os.fsencode, lines))))
+        assert resolve(f"{tmp_path}/list.jsonl.gz") == found
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ import fsspec
 import pytest
 
 from airflow_provider.exceptions import ComplianceStorageError
-from airflow_provider.storage.atomic import create_once, keep, put, put_sync, writing
+from airflow_provider.storage.atomic import create_once, keep, put, put_sync
+from airflow_provider.storage.jsonl import TableFile
 from airflow_provider.storage.locations import Location
 
 
@@ -40,9 +41,11 @@ def content(location: Location) -> bytes:
 
 
 def write_pieces(location: Location, content: bytes) -> None:
-    with writing(location) as write:
-        for start in range(0, len(content), 2):
-            write(content[start : start + 2])
+    table = TableFile(location)
+    for start in range(0, len(content), 2):
+        table.write(content[start : start + 2])
+    table.complete()
+    table.publish()
 
 
 WRITERS = {"put": put_sync, "create": create_once, "pieces": write_pieces}
@@ -57,21 +60,6 @@ def test_a_file_appears_with_its_content_and_leaves_nothing_else(
     write(target, text)
     assert names(folder) == ["x" * 255]
     assert content(target) == text
-
-
-def test_a_block_that_fails_leaves_the_old_file_as_it_was(folder: Location) -> None:
-    put_sync(folder / "x.txt", b"old")
-
-    def break_off(name: str) -> None:
-        with writing(folder / name) as write:
-            write(b"new")
-            raise ValueError("ours")
-
-    for name in ("x.txt", "y.txt"):
-        with pytest.raises(ValueError, match="ours"):
-            break_off(name)
-    assert names(folder) == ["x.txt"]
-    assert content(folder / "x.txt") == b"old"
 
 
 def test_a_shorter_file_replaces_the_old_one(folder: Location) -> None:

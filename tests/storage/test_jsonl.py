@@ -1,16 +1,22 @@
 from __future__ import annotations
 
+import gzip
+import hashlib
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
+from airflow_provider.storage import jsonl
 from airflow_provider.storage.jsonl import (
+    TableFile,
     find_tables,
     parse_line,
     read_lines,
     read_valid_rows,
     to_lines,
+    write_table,
 )
 from airflow_provider.storage.locations import Location
 
@@ -53,12 +59,81 @@ def test_a_damaged_line_is_named(line: bytes, message: str) -> None:
 
 
 def test_tables_are_found_in_order_below_a_folder_and_nowhere_else(tmp_path: Path) -> None:
-    for name in ("b/2.jsonl", "a/1.jsonl", "a/1.txt"):
+    for name in ("b/2.jsonl.gz", "a/1.jsonl", "a/1.txt", "a/2.csv.gz"):
         (tmp_path / "t" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "t" / name).write_text("")
     (tmp_path / "t2").mkdir()
     (tmp_path / "t2/3.jsonl").write_text("")
     found = find_tables(at(tmp_path / "t"))
-    assert [name for name, _ in found] == ["a/1.jsonl", "b/2.jsonl"]
+    assert [name for name, _ in found] == ["a/1.jsonl", "b/2.jsonl.gz"]
     assert Path(found[0][1].path) == tmp_path / "t/a/1.jsonl"
     assert find_tables(at(tmp_path / "nothing")) == []
+
+
+ROWS = [{"source": f"in/{number}.pdf"} for number in range(100)]
+
+
+def test_only_a_large_table_is_compressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = len(to_lines(ROWS))
+    for limit, name in ((size, "t.jsonl"), (size - 1, "t.jsonl.gz"), (size, "t.jsonl")):
+        monkeypatch.setattr(jsonl, "MAX_PLAIN_BYTES", limit)
+        table = write_table(at(tmp_path / "t.jsonl"), ROWS)
+        assert [path.name for path in tmp_path.iterdir()] == [name]  # one with the other name is gone
+        assert table.location.uri == f"file://{tmp_path}/{name}"
+        assert table.sha256 == hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
+        assert list(read_valid_rows(table.location)) == ROWS
+
+
+def test_compressed_table_is_a_gzip_file_without_a_time(tmp_path: Path) -> None:
+    write_table(at(tmp_path / "t.jsonl.gz"), ROWS)  # a small one keeps its name, too
+    content = (tmp_path / "t.jsonl.gz").read_bytes()
+    assert content[4:8] == bytes(4)
+    assert gzip.decompress(content) == to_lines(ROWS)
+    assert [path.name for path in tmp_path.iterdir()] == ["t.jsonl.gz"]
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.gz"])
+def test_table_that_is_not_published_leaves_the_old_one(tmp_path: Path, name: str) -> None:
+    write_table(at(tmp_path / name), ROWS)
+    table = TableFile(at(tmp_path / name))
+    table.write(b"{}\n")
+    table.complete()
+    del table
+    assert list(read_valid_rows(at(tmp_path / name))) == ROWS
+
+
+def test_large_table_is_written_and_read_in_constant_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jsonl, "MAX_PLAIN_BYTES", 1 << 20)
+    tracemalloc.start()
+    try:
+        table = write_table(at(tmp_path / "t.jsonl"), ({"x": "y" * 1_000} for _ in range(20_000)))
+        assert sum(1 for _ in read_lines(table.location)) == 20_000
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 << 20
+
+
+def damage(data: bytes) -> dict[str, bytes]:
+    return {
+        "cut off": data[:-20],
+        "changed": data[:60] + bytes([data[60] ^ 255]) + data[61:],
+        "longer": data + b"x",
+        "another": b'{"a": 1}\n',
+        "bomb": gzip.compress(b" " * (5 << 20)),
+    }
+
+
+@pytest.mark.parametrize("how", damage(bytes(100)))
+def test_damaged_compressed_table_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    monkeypatch.setattr(jsonl, "MAX_LINE_BYTES", 1 << 20)
+    path = tmp_path / "t.jsonl.gz"
+    path.write_bytes(damage(gzip.compress(to_lines(ROWS)))[how])
+    with pytest.raises(ComplianceInputError, match=r"t.jsonl.gz' is damaged: .*Restore it, or clear"):
+        list(read_lines(at(path)))
+    assert len(list(read_valid_rows(at(path)))) <= len(ROWS)
+    assert "t.jsonl.gz' is damaged" in caplog.text
