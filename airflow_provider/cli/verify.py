@@ -23,7 +23,7 @@ from airflow_provider.cli.commands import (
 if TYPE_CHECKING:
     from airflow_provider.evidence.verifier import Check, Verifier
 
-NUMBERS = ("manifests", "objects", "bytes", "replaced_by", "rewritten")
+NUMBERS = ("manifests", "objects", "bytes", "replaced_by", "rewritten", "absent")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -49,7 +49,8 @@ def run(options: argparse.Namespace) -> int:
         for place in (root, *also)
     ]
     since = options.since.isoformat() if options.since else ""
-    verifier = Verifier(stores[0], stores[1:], since, options.head or "", options.contains)
+    known = {"head": options.head, "contains": options.contains, "pack": options.pack}
+    verifier = Verifier(stores[0], stores[1:], since=since, **known)
     return _print_json(verifier) if options.json else report(verifier)
 
 
@@ -127,6 +128,7 @@ COMMAND = Command(
             metavar="URI",
             help="also read objects below this place; can be repeated",
         ),
+        option("--pack", action="store_true", help="the place is the data of an audit pack"),
         option(
             "--use-connection",
             action="store_true",

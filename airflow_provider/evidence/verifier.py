@@ -14,6 +14,7 @@ import gzip
 import hashlib
 import json
 import os
+import pathlib
 import re
 import stat
 import sys
@@ -28,12 +29,13 @@ VERSIONS = (None, 2)  # of the format
 CHANGED, MISSING, INVALID = "changed", "missing", "invalid"  # invalid: it names nothing that can be compared
 UNMATCHED, UNREADABLE, OUTSIDE = "unmatched", "unreadable", "outside"  # the last two may be unchanged
 GOOD, FOUND, FAILED = 0, 1, 2
+WHOLE, PART = "everything is as recorded", "what is here is as recorded, what is absent is not known"
 ABSENT = b"-\n"  # instead of the salt of a block that is not here
 MAX_RECORD_BYTES = MAX_BLOCK_BYTES = 64 << 20
 BLOCK_BYTES, MAX_LINE_BYTES, MAX_DIGESTS_BYTES = 1 << 18, 16 << 20, 256 << 20
 MAX_KEPT = 50  # problems of one record, and problems that are shown; all are counted
 IMPOSSIBLE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EISDIR)
-STATUSES = ("CHANGED", "STOPPED", "UNREADABLE", "REPLACED", "OK")
+STATUSES = ("CHANGED", "STOPPED", "UNREADABLE", "REPLACED", "PARTIAL", "OK")
 NIGHT_COLUMNS = ("dag_id", "night", "destination")  # what revisions by several runs have in common
 OBJECT_COLUMNS = {"ingest": ("path", "sha256"), "assess": ("results_path", "results_sha256")}
 RECORD_NAME, SHA256 = re.compile(r"(\d{8})\.json"), re.compile("[0-9a-f]{64}")
@@ -43,6 +45,7 @@ HINTS = {
     UNMATCHED: "If a later night was closed since the hash was noted, use --contains. If no record has it, "
     "check the hash and the root; if both are right, records have changed or are gone.",
     OUTSIDE: "Add --also for each other place that you trust.",
+    MISSING: "If this is an audit pack, add --pack.",
 }
 
 
@@ -106,29 +109,16 @@ def to_address(uri: str) -> str:
     return f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}".rstrip("/")
 
 
-class Places:
-    """Where objects may be read: below the root, wherever that was once, and in other given stores."""
-
-    def __init__(self, store: Any, roots: Iterable[str] = (), also: Sequence[Any] = ()) -> None:
-        self._store = store
-        places = {to_address(root): store for root in roots}
-        places.update({to_address(place.address): place for place in (*also, store)})
-        # The longest first: the root may have been moved into or out of a folder.
-        self._places = sorted(places.items(), key=lambda place: -len(place[0]))
-
-    def find(self, path: Any) -> tuple[Any, str]:
-        """Return the store of an object, and its path there."""
-        if not isinstance(path, str) or not path:
-            raise Problem(INVALID, f"{str(path)[:200]!r} does not name an object")
-        found = [(self._store, path)]
-        if "://" in path or path.startswith(("/", "~")):
-            address = to_address(path)
-            places = ((prefix, store) for prefix, store in self._places if address.startswith(f"{prefix}/"))
-            found = [(store, address[len(prefix) + 1 :]) for prefix, store in places]
-        for store, inner in found:
-            if ".." not in inner.split("/"):
-                return store, inner
-        raise Problem(OUTSIDE, f"{str(path)[:200]!r} is not below the root, so it was not read")
+def find_object(places: Iterable[tuple[str, Any]], path: Any) -> tuple[Any, str]:
+    """Return the store of an object, and its path there, by the start of its address."""
+    if not isinstance(path, str) or not path:
+        raise Problem(INVALID, f"{str(path)[:200]!r} does not name an object")
+    address = to_address(path) if "://" in path or path.startswith(("/", "~")) else f"./{path}"
+    for start, store in places:
+        inner = address[len(start) + 1 :]
+        if address.startswith(f"{start}/") and ".." not in inner.split("/"):
+            return store, inner
+    raise Problem(OUTSIDE, f"{path[:200]!r} is not below the root, so it was not read")
 
 
 class Check:
@@ -142,7 +132,7 @@ class Check:
         self.replaced_by: int | None = None  # a later revision of the same night
         self.latest = self  # the revision in force
         self.night, self.is_chain_only = "", False
-        self.manifests = self.objects = self.bytes = 0
+        self.manifests = self.objects = self.bytes = self.absent = 0
         self.rewritten = 0  # tables of a replaced revision that the one in force names as they are now
         self.counts: Counter[str] = Counter()  # of problems, by kind
         self.problems: list[tuple[str, str]] = []  # the first of them
@@ -150,8 +140,9 @@ class Check:
 
     @property
     def status(self) -> str:
-        """OK, REPLACED, CHANGED, UNREADABLE, or STOPPED."""
-        found = (set(self.counts) - {UNREADABLE, OUTSIDE}, self.stopped, self.counts, self.rewritten, "OK")
+        """One of STATUSES."""
+        wrong = set(self.counts) - {UNREADABLE, OUTSIDE}
+        found = (wrong, self.stopped, self.counts, self.rewritten, self.absent, "OK")
         return next(word for word, is_so in zip(STATUSES, found) if is_so)
 
     def add(self, kind: str, text: str) -> None:
@@ -257,8 +248,8 @@ def _find_replaced(checks: Sequence[Check]) -> None:
 
 
 def read_blocks(file: Any, salts: Any, digests: bytes, shown: str) -> Iterator[tuple[str, bytes, Any]]:
-    """Yield the digest, the salt and the lines of each block of a table; an absent one has no lines."""
-    number, file = 0, gzip.GzipFile(fileobj=file) if shown.endswith(".gz") else file
+    """Yield the digest, the salt and the lines of each block of a table; no lines if they changed."""
+    number, changed, file = 0, 0, gzip.GzipFile(fileobj=file) if shown.endswith(".gz") else file
     try:
         for block in BLOCK.finditer(digests):
             salt, lines, size = salts.readline(100), list[bytes](), 0
@@ -267,9 +258,11 @@ def read_blocks(file: Any, salts: Any, digests: bytes, shown: str) -> Iterator[t
                 number, size = number + 1, size + len(line)
                 if not line or len(line) == MAX_LINE_BYTES or size > MAX_BLOCK_BYTES:
                     raise EOFError(f"line {number} ends elsewhere")
-            yield block[1].decode(), salt, lines
-        if file.read(1) or salts.read(1):
-            raise EOFError(f"see line {number + 1}, or its salts")
+            is_good = hashlib.sha256(b"".join([salt, *lines])).hexdigest() == block[1].decode()
+            changed = changed or (0 if is_good or not lines else number)
+            yield block[1].decode(), salt, lines if is_good else []
+        if changed or file.read(1) or salts.read(1):
+            raise EOFError(f"see line {changed or number + 1}, or its salts")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise Problem(CHANGED, f"{shown} has changed: {error}") from None
 
@@ -280,30 +273,37 @@ Wanted = tuple[Any, str, str]  # an object: its store, its path, and the SHA-256
 class Verifier:
     """Verifies a chain, record by record; nights before the date `since` as a chain only."""
 
-    def __init__(
-        self, store: Any, also: Sequence[Any] = (), since: str = "", head: str = "", known: Sequence[str] = ()
-    ) -> None:
-        self._store, self._also, self._since, self._head, self._known = store, also, since, head, known
-        self.is_head_given = bool(head or known)
-        self._places, self._noted = Places(store), list[int]()
-        self._seen: dict[bytes, str] = {}  # objects that were read, and what is wrong with them
+    def __init__(self, store: Any, also: Sequence[Any] = (), **given: Any) -> None:
+        self._store, self._also, self._each = store, also, store.each
+        self._starts = tuple(start for start in (given.get("head"), *given.get("contains", ())) if start)
+        self._given, self.is_head_given = given, bool(self._starts)
+        self.is_partial = self._is_pack = bool(given.get("pack"))
+        self._places, self._noted = [(".", store)], list[int]()
+        self._seen: dict[int, str] = {}  # objects that were read, and what is wrong with them
         self.head = ""  # SHA-256 of the last record
 
-    def run(self) -> Iterator[Check]:
-        """Verify; the last record is not complete if the store has failed."""
+    def load(self) -> list[Check]:
+        """Read all records, and check how they are chained."""
         found = (RECORD_NAME.fullmatch(name) for name in self._store.names(NIGHTS))
         numbers = sorted(int(name[1]) for name in found if name)
         checks = list(self._store.each(lambda number: read_record(self._store, number), numbers))
         if not checks:
-            return
-        check_chain(checks, self._head, self._known)
+            return checks
+        check_chain(checks, self._given.get("head") or "", self._given.get("contains", ()))
         self.head = checks[-1].sha256
-        starts = tuple(start for start in (self._head, *self._known) if start)
-        self._noted = [check.number for check in checks if starts and check.sha256.startswith(starts)]
-        roots = [check.record["root"] for check in checks if isinstance(check.record.get("root"), str)]
-        self._places = Places(self._store, roots, self._also)
+        self._noted = [check.number for check in checks if check.sha256.startswith(self._starts)]
+        roots = (check.record.get("root") for check in checks)
+        places = {to_address(root): self._store for root in roots if isinstance(root, str)}
+        places.update({to_address(place.address): place for place in (*self._also, self._store)})
+        # The longest first: the root may have been moved into or out of a folder.
+        self._places += sorted(places.items(), key=lambda place: -len(place[0]))
         for check in checks:
-            check.is_chain_only = bool(DATE.match(check.night)) and check.night[:10] < self._since
+            check.is_chain_only = bool(DATE.match(check.night)) and check.night < self._given.get("since", "")
+        return checks
+
+    def run(self) -> Iterator[Check]:
+        """Verify; the last record is not complete if the store has failed."""
+        for check in self.load():
             try:
                 if check.record and not check.is_chain_only:
                     self._verify(check)
@@ -315,30 +315,30 @@ class Verifier:
 
     def _verify(self, check: Check) -> None:
         """Verify what a record refers to."""
-        for (store, path, sha256), found, size in self._store.each(self._read, self._objects(check)):
-            if not isinstance(found, Problem) and found != sha256:
-                found = f"has changed: its SHA-256 is {found}, not {sha256}"
-                found = Problem(CHANGED, f"{store.show(path)} {found}")
-            if isinstance(found, Problem):
-                check.add(*found.args)
-                self._seen[self._key(store, path, sha256)] = f"{found.args[0]} {check.number}"
+        for wanted, problem, size in self._each(self._read, self._objects(check)):
+            if problem:
+                check.add(*problem.args)
+                self._seen[hash(wanted)] = f"{problem.args[0]} {check.number}"
             else:
                 check.objects, check.bytes = check.objects + 1, check.bytes + size
 
-    def _read(self, wanted: Wanted) -> tuple[Wanted, Any, int]:
-        digest, size = hashlib.sha256(), 0
+    def _read(self, wanted: Wanted) -> tuple[Wanted, Problem | None, int]:
+        (store, path, sha256), digest, size = wanted, hashlib.sha256(), 0
         try:
-            with wanted[0].open(wanted[1]) as file:
+            with store.open(path) as file:
                 while data := file.read(BLOCK_BYTES):
                     digest.update(data)
                     size += len(data)
+            if (found := digest.hexdigest()) != sha256:
+                text = f"{store.show(path)} has changed: its SHA-256 is {found}, not {sha256}"
+                raise Problem(CHANGED, text)
         except Problem as problem:
             return wanted, problem, 0
-        return wanted, digest.hexdigest(), size
+        return wanted, None, size
 
     def _objects(self, check: Check) -> Iterator[Wanted]:
         """Verify the tables of a record; yield all other objects, to be read."""
-        if (report := check.record.get("report")) is not None:
+        if (report := check.record.get("report")) is not None and not self.is_partial:
             yield from self._new(check, _as(dict, report).get("path"), _as(dict, report).get("sha256"))
         # What a task wrote again after a clear is not a problem of a replaced revision, unless a hash was
         # noted while it was in force: then it must be what it was. A larger one may be compressed since.
@@ -353,35 +353,38 @@ class Verifier:
             try:
                 yield from self._table(check, table)
             except Problem as problem:
-                check.add(*problem.args)
+                if self._is_pack and problem.args[0] == MISSING:
+                    check.absent += 1
+                else:
+                    check.add(*problem.args)
 
     def _table(self, check: Check, table: dict[str, Any]) -> Iterator[Wanted]:
         """Compare a table with the digests of its blocks; yield what the rows refer to."""
-        store, path = self._places.find(table.get("path"))
-        salts_store, salts_path = self._places.find(table.get("salts"))
-        columns = OBJECT_COLUMNS.get(str(table.get("kind")))
-        name = f"{DIGESTS}/{table.get('digests')}.txt"
-        if not SHA256.fullmatch(str(table.get("digests"))):
-            raise Problem(INVALID, f"{store.show(path)} has no list of digests in record {check.number}")
-        digests = read_small(self._store, name, MAX_DIGESTS_BYTES)
-        if hashlib.sha256(digests).hexdigest() != table["digests"]:
-            raise Problem(CHANGED, f"{self._store.show(name)} has changed")
-        changed = number = absent = 0
-        with store.open(path) as file, salts_store.open(salts_path) as salts:
-            for digest, salt, lines in read_blocks(file, salts, digests, store.show(path)):
-                number += len(lines)
-                if not lines:
-                    absent += 1
-                elif hashlib.sha256(b"".join([salt, *lines])).hexdigest() != digest:
-                    changed = changed or number
-                elif columns:
-                    yield from self._rows(check, lines, *columns)
-            check.bytes += file.tell()
-        if changed:
-            raise Problem(CHANGED, f"{store.show(path)} has changed, or its salts: see line {changed}")
-        if absent:
-            raise Problem(MISSING, f"{store.show(path)} lacks the rows of {_count(absent, 'document')}")
+        columns, absent = OBJECT_COLUMNS.get(str(table.get("kind"))), 0
+        for _, _, lines in self._blocks(check, table):
+            absent += not lines
+            check.bytes += sum(map(len, lines))
+            yield from self._rows(check, lines, *columns) if columns else ()
+        check.absent += absent
+        if absent and not self.is_partial:
+            raise Problem(MISSING, f"{table['path']} lacks the rows of {_count(absent, 'document')}")
         check.manifests, check.objects = check.manifests + 1, check.objects + 1
+
+    def _blocks(self, check: Check, table: dict[str, Any]) -> Iterator[tuple[str, bytes, Any]]:
+        digests = str(table.get("digests"))
+        store, path = self._find(table.get("path"), f"tables/{digests}.jsonl")
+        salts_store, salts_path = self._find(table.get("salts"), f"tables/{digests}.salts")
+        if not SHA256.fullmatch(digests):
+            raise Problem(INVALID, f"{store.show(path)} has no list of digests in record {check.number}")
+        content = read_small(self._store, f"{DIGESTS}/{digests}.txt", MAX_DIGESTS_BYTES)
+        if hashlib.sha256(content).hexdigest() != digests:
+            raise Problem(CHANGED, f"{self._store.show(f'{DIGESTS}/{digests}.txt')} has changed")
+        with store.open(path) as file, salts_store.open(salts_path) as salts:
+            yield from read_blocks(file, salts, content, store.show(path))
+
+    def _find(self, path: Any, name: str) -> tuple[Any, str]:
+        """Return the store of an object, and its path there; in a pack, it has a name made of its hash."""
+        return find_object(self._places, name if self._is_pack else path)
 
     def _rows(self, check: Check, lines: Sequence[bytes], path: str, sha256: str) -> Iterator[Wanted]:
         for line in lines:
@@ -395,22 +398,18 @@ class Verifier:
     def _new(self, check: Check, path: Any, sha256: Any) -> Iterator[Wanted]:
         """Yield an object that was not read before; repeat what was found about another one."""
         try:
-            store, inner = self._places.find(path)
+            store, inner = self._find(path, f"objects/{sha256}.txt")
             if not SHA256.fullmatch(str(sha256)):
                 text = f"{str(path)[:200]!r} with SHA-256 {str(sha256)[:200]!r} can't be compared"
                 raise Problem(INVALID, text)
-            key = self._key(store, inner, sha256)
         except Problem as problem:
             return check.add(*problem.args)
-        if key not in self._seen:
-            yield store, inner, sha256
-        kind, _, number = self._seen.setdefault(key, "").partition(" ")
+        wanted = store, inner, sha256
+        if hash(wanted) not in self._seen:
+            yield wanted
+        kind, _, number = self._seen.setdefault(hash(wanted), "").partition(" ")
         if kind and number != str(check.number):
             check.add(kind, f"{store.show(inner)} is {kind}, as shown for record {number}")
-
-    @staticmethod
-    def _key(store: Any, path: str, sha256: str) -> bytes:
-        return hashlib.sha256(f"{store.show(path)}\n{sha256}".encode("utf-8", "surrogatepass")).digest()[:16]
 
 
 def print_line(text: str) -> None:
@@ -426,7 +425,7 @@ def _summarize(check: Check) -> str:
     if check.is_chain_only or "manifests" not in check.record:
         return "record only"
     parts = [_count(check.manifests, "table"), _count(check.objects, "object")]
-    counts = {**check.counts, "written again": check.rewritten}
+    counts = {**check.counts, "written again": check.rewritten, "absent": check.absent}
     parts += [f"{count:,} {words}" for words, count in counts.items() if count]
     parts += [f"replaced by record {check.replaced_by}"] if check.replaced_by else []
     return ", ".join([*parts, "not verified to its end"] if check.stopped else parts)
@@ -452,7 +451,7 @@ def report(verifier: Verifier) -> int:
         more = f"; {found - shown:,} are not shown" if found > shown else ""
         print_line(f"{_count(found, 'problem')}: {counts}{more}")
     elif not total.stopped:
-        print_line(f"{_count(records, 'record')}: everything is as recorded.")
+        print_line(f"{_count(records, 'record')}: {PART if verifier.is_partial else WHOLE}.")
     for hint in (hint for kind, hint in HINTS.items() if kind in total.counts):
         print_line(hint)
     print_line(f"Last record: SHA-256 {verifier.head or 'unknown'}")
@@ -472,14 +471,13 @@ def parse_hash(text: str) -> str:
 
 def find_root(path: str) -> str:
     """Return the folder that has the nights: the one that is given, or one above it."""
-    folder = os.path.realpath(path)
-    while not os.path.isdir(os.path.join(folder, NIGHTS)):
-        folder, below = os.path.dirname(folder), folder
-        if folder == below:
-            problem = "has no closed nights, nor has a folder above it"
-            print_line(f"error: '{path}' {problem if os.path.exists(path) else 'does not exist'}.")
-            raise SystemExit(FAILED)
-    return folder
+    given = pathlib.Path(path).resolve()
+    for folder in (given, *given.parents):
+        if (folder / NIGHTS).is_dir():
+            return str(folder)
+    problem = "has no closed nights, nor has a folder above it" if given.exists() else "does not exist"
+    print_line(f"error: '{path}' {problem}.")
+    raise SystemExit(FAILED)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -491,9 +489,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--contains", type=parse_hash, action="append", default=[], help="some record must have this SHA-256")
     add("--since", default="", help="of nights before this date, read the records only")
     add("--also", action="append", default=[], help="another folder that may be read")
-    given = parser.parse_args(arguments)
-    stores = [Folder(path) for path in (find_root(given.folder), *given.also)]
-    return report(Verifier(stores[0], stores[1:], given.since, given.head or "", given.contains))
+    add("--pack", action="store_true", help="the folder is the data of an audit pack")
+    given = vars(parser.parse_args(arguments))
+    stores = [Folder(path) for path in (find_root(given.pop("folder")), *given.pop("also"))]
+    return report(Verifier(stores[0], stores[1:], **given))
 
 
 if __name__ == "__main__":

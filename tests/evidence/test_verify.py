@@ -390,4 +390,4 @@ def test_rows_that_are_absent_are_missing(root: Path, verify: Verify) -> None:
     code, output = verify()
     assert code == 1
     assert statuses(output) == ["OK", "OK", "CHANGED", "OK", "OK"]
-    assert f"missing: file://{table} lacks the rows of 1 document" in output
+    assert "missing: dt=2026-01-03/_tables/ingest.jsonl lacks the rows of 1 document" in output
