@@ -209,7 +209,7 @@ async def find_completed(request: web.Request, kind: type[W]) -> W:
     work = find(request, kind)
     await _wait(request, [work])
     if (status := get_state(request).status(work)) != "COMPLETED":
-        raise RequestError(409, f"The {kind.noun} {work.uuid} has no result: it is {status}")
+        raise RequestError(409, f"{kind.noun.capitalize()} {work.uuid} has no results: it is {status}")
     return work
 
 
