@@ -28,9 +28,22 @@ NUMBERS = ("manifests", "objects", "bytes", "replaced_by", "rewritten", "absent"
 
 def run(options: argparse.Namespace) -> int:
     """Verify, and print a line per record."""
+    from airflow_provider.evidence.verifier import Verifier, report
+
+    stores = open_stores(options)
+    if not stores:
+        return FAILED
+    since = options.since.isoformat() if options.since else ""
+    known = {"head": options.head, "contains": options.contains, "pack": options.pack}
+    verifier = Verifier(stores[0], stores[1:], since=since, **known)
+    return print_json(verifier) if options.json else report(verifier)
+
+
+def open_stores(options: argparse.Namespace) -> list[Any]:
+    """Return the store of the nights, and the other ones that may be read; none if there are no nights."""
     from airflow_provider.cli.access import find_above, open_location
     from airflow_provider.evidence.stores import RemoteStore
-    from airflow_provider.evidence.verifier import NIGHTS, Folder, Verifier, report
+    from airflow_provider.evidence.verifier import NIGHTS, Folder
 
     opened = [
         open_location(uri, use_connection=options.use_connection) for uri in (options.uri, *options.also)
@@ -43,18 +56,15 @@ def run(options: argparse.Namespace) -> int:
         print_error(
             f"There are no closed nights at '{given}': give the root of the nights, or what is below it."
         )
-        return FAILED
-    stores = [
+        return []
+    return [
         Folder(place.path) if place.is_local else RemoteStore(place, options.threads)
         for place in (root, *also)
     ]
-    since = options.since.isoformat() if options.since else ""
-    known = {"head": options.head, "contains": options.contains, "pack": options.pack}
-    verifier = Verifier(stores[0], stores[1:], since=since, **known)
-    return _print_json(verifier) if options.json else report(verifier)
 
 
-def _print_json(verifier: Verifier) -> int:
+def print_json(verifier: Verifier) -> int:
+    """Verify, print a JSON object per record and one with totals, and return the exit code."""
     started, stopped, first = time.monotonic(), "", ""
     totals, found = Counter[str](), Counter[str]()
     for check in verifier.run():
@@ -96,6 +106,22 @@ def _threads(text: str) -> int:
     return int(text)
 
 
+STORE_OPTIONS = (
+    option(
+        "--also",
+        action="append",
+        default=[],
+        metavar="URI",
+        help="also read objects below this place; can be repeated",
+    ),
+    option(
+        "--use-connection",
+        action="store_true",
+        help="use the Airflow connection of a URI such as s3://conn_id@bucket/texts as tasks do",
+    ),
+    option("--threads", type=_threads, default=16, metavar="N", help="how many objects to read at once"),
+    option("--json", action="store_true", help="print one JSON object per record, then one with totals"),
+)
 COMMAND = Command(
     name="verify",
     help="Check that the evidence of all nights below a root is unchanged",
@@ -121,21 +147,8 @@ COMMAND = Command(
             metavar="SHA256",
             help="some record must have this hash; can be repeated",
         ),
-        option(
-            "--also",
-            action="append",
-            default=[],
-            metavar="URI",
-            help="also read objects below this place; can be repeated",
-        ),
         option("--pack", action="store_true", help="the place is the data of an audit pack"),
-        option(
-            "--use-connection",
-            action="store_true",
-            help="use the Airflow connection of a URI such as s3://conn_id@bucket/texts as tasks do",
-        ),
-        option("--threads", type=_threads, default=16, metavar="N", help="how many objects to read at once"),
-        option("--json", action="store_true", help="print one JSON object per record, then one with totals"),
+        *STORE_OPTIONS,
     ),
     run=run,
 )
