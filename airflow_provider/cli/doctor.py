@@ -11,23 +11,22 @@ import time
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from airflow_provider.cli.checks import OK, PROBLEM, WARNING, Check, StopError, stopping
 from airflow_provider.cli.commands import FOUND, GOOD, Command, option, print_line
 
 if TYPE_CHECKING:
     from airflow_provider.client.http.wire import Call, HttpResponse
     from airflow_provider.client.settings import Settings
     from airflow_provider.client.sync import ComplianceClient
-    from airflow_provider.storage.locations import Location
 
 T = TypeVar("T")
 
-OK, WARNING, PROBLEM = "OK", "WARNING", "PROBLEM"
 MAX_SKEW_SECONDS = 30.0
 MIN_CERTIFICATE_DAYS = 21
 TIMEOUT_SECONDS = 15.0
@@ -37,30 +36,6 @@ NOT_THERE = {
     True: "does not exist yet; the first task creates it",
     False: "has no objects yet; whether its bucket exists is not tested",
 }
-
-
-@dataclass(frozen=True)
-class Check:
-    """One line of the result."""
-
-    name: str
-    status: str
-    message: str
-
-
-class StopError(Exception):
-    """A problem after which nothing more can be checked.
-
-    :param check: its line
-    """
-
-    def __init__(self, check: Check) -> None:
-        super().__init__(check.message)
-        self.check = check
-
-
-def _problem(name: str, message: object) -> StopError:
-    return StopError(Check(name, PROBLEM, str(message)))
 
 
 def diagnose(conn_id: str, document: str = "", framework: str = "", record: str = "") -> Iterator[Check]:
@@ -73,8 +48,7 @@ def diagnose(conn_id: str, document: str = "", framework: str = "", record: str 
 
     try:
         yield _check_versions()
-        conn, check = _find_connection(conn_id)
-        yield check
+        conn = yield from _find_connection(conn_id)
         settings = yield from _parse_settings(conn)
         yield from _check_sharing(settings)
         yield from _check_state_path(settings)
@@ -108,8 +82,8 @@ def _check_versions() -> Check:
     return Check("versions", OK, f"provider {__version__}, Airflow {airflow}, Python {python}")
 
 
-def _find_connection(conn_id: str) -> tuple[Any, Check]:
-    """Return a connection, and where Airflow finds it; as tasks do, in the order of its secrets backends."""
+def _find_connection(conn_id: str) -> Generator[Check, None, Any]:
+    """Find a connection as tasks do, in the order of Airflow's secrets backends; return it."""
     from airflow.configuration import ensure_secrets_loaded
 
     variable = f"AIRFLOW_CONN_{conn_id.upper()}"
@@ -127,14 +101,15 @@ def _find_connection(conn_id: str) -> tuple[Any, Check]:
             continue
         if conn is not None:
             note = f" ({'; '.join(failed)})" if failed else ""
-            message = f"'{conn_id}' from {places.get(kind, kind)}{note}"
-            return conn, Check("connection", WARNING if failed else OK, message)
+            status = WARNING if failed else OK
+            yield Check("connection", status, f"'{conn_id}' from {places.get(kind, kind)}{note}")
+            return conn
     if failed:
         advice = "correct it there, or set"
         problem = f"no secrets backend can read the connection '{conn_id}' ({'; '.join(failed)})"
     else:
         advice, problem = "set", f"there is no connection '{conn_id}'"
-    raise _problem(
+    raise StopError.at(
         "connection",
         f"{problem}: {advice} {variable}, or add it in the Airflow UI or with `airflow connections add`",
     )
@@ -158,7 +133,7 @@ def _parse_settings(conn: Any) -> Generator[Check, None, Settings]:
     if unknown := sorted(set(conn.extra_dejson) - set(CONNECTION_FIELDS)):
         yield Check("extras", WARNING, f"unknown ones are ignored: {', '.join(unknown)}")
     if settings is None:
-        raise _problem("settings", problem.removeprefix(wrong_type).strip())
+        raise StopError.at("settings", problem.removeprefix(wrong_type).strip())
     yield Check("settings", OK, f"{settings.account} at {settings.base_url}")
     return settings
 
@@ -192,19 +167,14 @@ def _check_state_path(settings: Settings) -> Iterator[Check]:
                     raise ComplianceInputError(
                         f"{location} is a file: set the extra 'state_path' to a folder"
                     )
-                said = "can be read" if _is_listed(location) else NOT_THERE[location.is_local]
+                said = NOT_THERE[location.is_local]
+                with suppress(FileNotFoundError):
+                    location.fs.ls(location.path)
+                    said = "can be read"
     except ComplianceError as error:
         yield Check("state path", PROBLEM, str(error))
     else:
         yield Check("state path", OK, f"{location} {said}; that tasks may write there is not tested")
-
-
-def _is_listed(location: Location) -> bool:
-    try:
-        location.fs.ls(location.path)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 # -- the network
@@ -212,14 +182,11 @@ def _is_listed(location: Location) -> bool:
 
 def _check_network(title: str, url: str, settings: Settings) -> Iterator[Check]:
     from airflow_provider.client.http.network import proxy_for, proxy_host
-    from airflow_provider.exceptions import ComplianceError
 
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or {"http": 80, "https": 443}[parts.scheme]
-    try:
+    with stopping(f"proxy to the {title}"):
         proxy = proxy_for(url)
-    except ComplianceError as error:
-        raise _problem(f"proxy to the {title}", error) from None
     if proxy:
         yield Check(f"proxy to the {title}", OK, f"{proxy_host(proxy)}, from the environment")
         return  # which certificate the proxy lets through shows at the login
@@ -231,31 +198,29 @@ def _check_network(title: str, url: str, settings: Settings) -> Iterator[Check]:
                 yield _check_certificate(f"certificate of the {title}", host, connection, settings)
     except socket.gaierror:
         advice = f"the name '{host}' can't be resolved: check the spelling, and the DNS of this machine"
-        raise _problem(name, advice) from None
+        raise StopError.at(name, advice) from None
     except OSError as error:
         advice = "check host and port, firewalls, and whether HTTPS_PROXY has to be set"
         reason = error.strerror or type(error).__name__
-        raise _problem(name, f"{host}:{port} can't be reached ({reason}): {advice}") from None
+        raise StopError.at(name, f"{host}:{port} can't be reached ({reason}): {advice}") from None
 
 
 def _check_certificate(name: str, host: str, connection: socket.socket, settings: Settings) -> Check:
     from airflow_provider.client.http.network import ca_file, tls_context
-    from airflow_provider.exceptions import ComplianceError
 
-    try:
+    with stopping(name):
         trusted = ca_file(settings.verify)
-        if trusted is None:
-            return Check(name, WARNING, "not verified: set the extra 'verify' to true or a CA file")
-        with tls_context(trusted).wrap_socket(connection, server_hostname=host) as secured:
+    if trusted is None:
+        return Check(name, WARNING, "not verified: set the extra 'verify' to true or a CA file")
+    try:
+        with stopping(name), tls_context(trusted).wrap_socket(connection, server_hostname=host) as secured:
             certificate: Any = secured.getpeercert() or {}
-    except ComplianceError as error:
-        raise _problem(name, error) from None
     except ssl.SSLCertVerificationError as error:
         advice = "set the extra 'verify' to the file of the CA that signed it, or correct the host"
-        raise _problem(name, f"{error.verify_message}: {advice}") from None
+        raise StopError.at(name, f"{error.verify_message}: {advice}") from None
     except ssl.SSLError as error:
         advice = "is this the port of an https:// server?"
-        raise _problem(name, f"TLS failed ({error.reason}): {advice}") from None
+        raise StopError.at(name, f"TLS failed ({error.reason}): {advice}") from None
     ends = datetime.fromtimestamp(ssl.cert_time_to_seconds(certificate["notAfter"]), UTC)
     days = (ends - _now()).days
     issuer = {key: value for pair in certificate.get("issuer", ()) for key, value in pair}
@@ -269,14 +234,11 @@ def _check_certificate(name: str, host: str, connection: socket.socket, settings
 
 def _log_in(client: ComplianceClient) -> Iterator[Check]:
     from airflow_provider.client.tokens import TokenCache
-    from airflow_provider.exceptions import ComplianceError
 
     responses: list[HttpResponse] = []
     started = time.monotonic()
-    try:
+    with stopping("login"):
         token = client.run(_recorded(next(TokenCache(client.settings).renew()), responses))
-    except ComplianceError as error:
-        raise _problem("login", error) from None
     lifetime = "an unknown time" if token.expires_in is None else f"{token.expires_in:.0f} s"
     renewal = "with" if token.refresh_token.get_secret_value() else "without"
     message = f"in {_milliseconds(started)}; the token is valid for {lifetime}, {renewal} a refresh token"

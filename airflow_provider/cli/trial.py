@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urljoin, urlsplit
 
-from airflow_provider.cli.doctor import OK, PROBLEM, UNKNOWN_ID, WARNING, Check, StopError
+from airflow_provider.cli.checks import OK, PROBLEM, WARNING, Check, StopError, stopping
+from airflow_provider.cli.doctor import UNKNOWN_ID
 from airflow_provider.cli.learning import MEANINGS, WORD, Learned, is_id, is_text, normalize
 from airflow_provider.cli.recording import write_recording
 from airflow_provider.client import endpoints
@@ -98,12 +99,12 @@ class Trial:
     def _step(self, name: str, action: Callable[[], str], *, is_needed: bool = False) -> Iterator[Check]:
         """Yield the line of a step; one that the others need stops the trial if it fails."""
         try:
-            check = Check(name, OK, action())
-        except ComplianceError as error:
-            check = Check(name, PROBLEM, str(error))
+            with stopping(name):
+                yield Check(name, OK, action())
+        except StopError as stop:
             if is_needed:
-                raise StopError(check) from None
-        yield check
+                raise
+            yield stop.check
 
     def _ask(
         self, call: Callable[[ComplianceClient], T], endpoint: str = "", *, is_read: bool = True
