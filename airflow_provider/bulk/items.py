@@ -224,6 +224,11 @@ class BulkOptions:
     is_last_attempt: bool = False
     job_seconds: float = math.inf
 
+    @property
+    def stuck_pause(self) -> float:
+        """Return after how many seconds to deal again with stuck jobs that could not be asked for."""
+        return self.job_seconds / 10
+
 
 class Steps(ABC, Generic[I]):
     """What a bulk operator does with an item; the engine decides when, and retries on errors.

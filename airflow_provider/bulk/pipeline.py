@@ -130,7 +130,8 @@ class Pipeline(Generic[I]):
             if is_late and self._updates.poller.is_in_flight(job_id):
                 self.stuck.append(job_id)
                 self.has_changed.set()
-        self._next_stuck_at = min([at + limit, *(item.stuck_at(limit) for item in self.items)])
+        soonest = at + self._options.stuck_pause if self.stuck else 0.0
+        self._next_stuck_at = max(soonest, min([at + limit, *(item.stuck_at(limit) for item in self.items)]))
 
     async def process_again(self, job_id: str) -> bool:
         """Ask once to process a stuck job again, refused or not; return whether the job is to be given up."""

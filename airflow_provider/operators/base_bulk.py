@@ -267,6 +267,8 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         )  # fmt: skip
         job_ids = await engine.run()
         self._stuck_at = min((item.stuck_at(self.document_timeout) for item in items), default=math.inf)
+        if self._stuck_at <= time.time():  # its job could not be asked for: an outage
+            self._stuck_at = time.time() + options.stuck_pause
         return job_ids
 
     def _defer(self, run: BulkRun, job_ids: list[str]) -> None:

@@ -167,6 +167,23 @@ def test_a_stuck_job_that_has_ended_is_not_processed_again(
     assert night.service.cancelled == []
 
 
+def test_outage_longer_than_the_limit_of_a_job_is_not_asked_into_all_the_time(
+    night: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def find_ended(kind: Any, client: Any, identifier: str) -> None:
+        asked.append(identifier)
+        raise AWAY
+
+    monkeypatch.setattr(polled._Kind, "find_ended", find_ended)
+    night.service.job("a", s300=DONE)
+    item = Item("a")
+    night.run(item, job_seconds=100.0)
+    assert item.state == COMPLETED
+    assert 15 < len(asked) <= 21  # every 10 s
+
+
 def test_a_job_that_ends_before_it_is_given_up_is_fetched(night: Night) -> None:
     night.service.job("a", s200=DONE)
     item = Item("a")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider import event_loop
+from airflow_provider import exceptions as exc
 from airflow_provider.bulk import engine, pipeline
 from airflow_provider.emulator import Emulator
 from airflow_provider.ingest import files
@@ -45,6 +46,38 @@ def test_a_stuck_document_fails_after_a_refresh_in_deferrals_while_the_others_fi
     assert service.count("refresh") == 1
     assert len(attempts.deferrals) == 2
     assert [job["status"] for job in service.jobs()] == ["COMPLETED"] * 2  # the stuck one is cancelled
+
+
+def test_outage_longer_than_document_timeout_does_not_defer_again_and_again(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    wall_clock: WallClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(waits, "time", wall_clock)
+    service.configure(jobs="manual")
+
+    async def find_ended(*_: object) -> None:
+        raise exc.ComplianceServerError("The service is away.", status=503)
+
+    started = wall_clock.time()
+
+    def let_time_pass(number: int) -> None:
+        if number == 1:
+            wall_clock.ahead += 3700
+        else:
+            service.finish_jobs(*under_way(service))
+        assert number <= 2
+
+    attempts.while_deferred = let_time_pass
+    task = ingest(corpus.sources[:3], outcome, deferrable=True, document_timeout=3600)
+    monkeypatch.setattr(type(task.kind), "find_ended", find_ended)
+    assert counts(attempts.run(task)) == (3, 0, 0)
+    first, second = (deferral["deadline"] - started for deferral in attempts.deferrals)
+    assert first == pytest.approx(3600, abs=60)
+    assert second == pytest.approx(3700 + 360, abs=60)
 
 
 def test_a_wall_clock_that_jumps_ahead_fails_and_cancels_nothing(
