@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+import requests
 
 from airflow_provider import exceptions as exc
+from airflow_provider.client.base import get_shared_state
 from tests.support.server_time import logged_in
 from tests.support.service import Hang, Raw, Reply, Service
 from tests.support.values import CONTENT, PDF, UUID, settings_for
@@ -112,35 +116,95 @@ def test_a_refused_upload_is_sent_whole_again(run: Any, service: Service, map_er
     assert document in second.body
 
 
-@pytest.mark.parametrize(
-    "action",
-    [
-        *map(Reply, (500, 502, 503, 504)),
-        Raw(reset=True),
-        Raw(),
-        Raw(b"HTTP/1.1 202 Accepted\r\n"),
-        Raw(b"HTTP/1.1 202 Accepted\r\nContent-Type: te"),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize(
-    "method", ["submit_url", "submit_file", "submit_feedback", "refresh", "submit_assessment"]
-)
-def test_a_submit_that_broke_is_uncertain_and_never_repeated(
+SUBMITS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "submit_url": (f"POST {CONTENT}/url", ("https://example.com",)),
+    "submit_file": (f"POST {CONTENT}/file", (PDF,)),
+    "submit_feedback": ("POST /api/v1/assessmentFeedback", ("e", "r")),
+    "refresh": (f"POST {CONTENT}/{UUID}/refresh", (UUID,)),
+    "submit_assessment": ("POST /api/v1/assessments", ({"a": 1},)),
+}
+READS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "get_status": (STATUS, (UUID,)),
+    "get_statuses": (f"POST {CONTENT}/status/batch", ([UUID],)),
+    "get_content": (TEXT, (UUID,)),
+    "cancel": (f"DELETE {CONTENT}/{UUID}", (UUID,)),
+    "cancel_assessment": ("DELETE /api/v1/assessments/1", ("1",)),
+}
+HTML = {"Content-Type": "text/html; charset=utf-8"}
+PAGES = [
+    Reply(body=b"<html>Sign in</html>", headers=HTML),
+    Reply(body=b"<html/>", headers={"Content-Type": "application/xhtml+xml"}),
+    Reply(202, body=b"<html>Sign in</html>", headers=HTML),
+    Reply(body=b"<html>", headers={**HTML, "Location": f"{CONTENT}/login/status"}),
+    Reply(302, headers={"Location": "/maintenance.html"}),
+]
+BREAKS = [
+    *map(Reply, (500, 502, 503, 504)),
+    Raw(reset=True),
+    Raw(),
+    Raw(b"HTTP/1.1 202 Accepted\r\n"),
+    Raw(b"HTTP/1.1 202 Accepted\r\nContent-Type: te"),
+]
+
+
+@pytest.mark.parametrize("action", [*BREAKS, *PAGES], ids=str)
+@pytest.mark.parametrize("method", SUBMITS)
+def test_a_submit_without_an_answer_of_the_service_is_uncertain_and_never_repeated(
     run: Any, service: Service, action: Any, method: str
 ) -> None:
-    route, args = {
-        "submit_url": (f"POST {CONTENT}/url", ("https://example.com",)),
-        "submit_file": (f"POST {CONTENT}/file", (io.BytesIO(PDF),)),
-        "submit_feedback": ("POST /api/v1/assessmentFeedback", ("e", "r")),
-        "refresh": (f"POST {CONTENT}/{UUID}/refresh", (UUID,)),
-        "submit_assessment": ("POST /api/v1/assessments", ({"a": 1},)),
-    }[method]
+    route, args = SUBMITS[method]
     service.on(route, action)
     with pytest.raises(exc.ComplianceUncertainError, match="may or may not have accepted it") as caught:
+        run(method, *(io.BytesIO(arg) if arg is PDF else arg for arg in args))
+    assert caught.value.transient
+    assert "accepted the submit" not in str(caught.value)
+    assert len(service.requests_to(route)) == 1
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+@pytest.mark.parametrize("method", READS)
+def test_page_in_response_to_another_call_is_a_transient_protocol_error(
+    run: Any, service: Service, method: str, page: Reply
+) -> None:
+    route, args = READS[method]
+    service.on(route, page)
+    with pytest.raises(exc.ComplianceProtocolError) as caught:
         run(method, *args)
     assert caught.value.transient
-    assert len(service.requests_to(route)) == 1
+
+
+def test_an_error_that_the_caller_handles_is_not_that_of_the_request(
+    run: Any, service: Service, client_kind: str
+) -> None:
+    """A submit that broke is not taken for one that never connected, and not sent again."""
+
+    async def fail_to_connect() -> None:
+        async with aiohttp.ClientSession() as session:
+            await session.get("http://127.0.0.1:9")
+
+    service.on(f"POST {CONTENT}/url", Raw(reset=True))
+    try:
+        requests.get("http://127.0.0.1:9") if client_kind == "requests" else asyncio.run(fail_to_connect())
+    except (requests.ConnectionError, aiohttp.ClientConnectorError):
+        with pytest.raises(exc.ComplianceUncertainError):
+            run("submit_url", "https://example.com")
+    assert len(service.requests_to(f"POST {CONTENT}/url")) == 1
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_pause_longer_than_a_call_s_patience_costs_one_request(
+    connect: Any, service: Service, status: int
+) -> None:
+    service.on(STATUS, Reply(status, headers={"Retry-After": "900"}))
+    settings = settings_for(service.url)
+    run = connect(settings)
+    for method, args in [("get_status", (UUID,)), ("list_frameworks", ())] * 2:
+        with pytest.raises(exc.ComplianceThrottledError) as caught:
+            run(method, *args)
+        assert caught.value.transient
+        assert 600 < (caught.value.retry_after or 0) <= 900
+    assert [f"{r.method} {r.path}" for r in service.received] == ["POST /token", STATUS]
+    assert get_shared_state(settings).service_pause.count == 1
 
 
 def test_request_without_a_body_has_no_type(run: Any, service: Service) -> None:

@@ -251,37 +251,8 @@ def test_a_token_that_the_service_refuses_is_renewed_once_for_all(first: Process
     assert grants == ["refresh_token"]
     token, grants = second.renew(refused=taken)
     assert (token, grants) == (new, [])
-
-
-def test_a_taken_token_that_is_refused_is_renewed_by_who_took_it(first: Process, second: Process) -> None:
-    first.renew(answer("a", expires_in=300))
-    taken, _ = second.renew()
-    token, grants = second.renew(answer("b", expires_in=300), refused=taken)
-    assert grants == ["refresh_token"]
-    assert not token.is_adopted
-
-
-def test_who_waits_takes_the_token_as_soon_as_it_is_there(first: Process, second: Process) -> None:
-    holder = first.flow()
-    locking = next(holder)
-    loading = holder.send(locking.function())
-    login = holder.send(loading.function())
-    waiting = second.flow()
-    step = next(waiting)
-    for _ in range(3):
-        step = waiting.send(step.function())  # the lock
-        pause = waiting.send(step.function())  # the snapshot
-        assert isinstance(pause, Pause)
-        step = waiting.send(None)
-    assert isinstance(login, Call)
-    saving = holder.send(answer("a", expires_in=300))
-    saving.function()
-    step = waiting.send(step.function())  # still locked
-    with pytest.raises(StopIteration) as ended:
-        waiting.send(step.function())
-    assert ended.value.value.secret.get_secret_value() == "a"
-    holder.close()
-    assert first.store.holder is None
+    fresh, grants = second.renew(answer("c", expires_in=300), refused=token)  # taken over, and refused, too
+    assert (grants, fresh.is_adopted) == (["refresh_token"], False)
 
 
 @pytest.mark.parametrize("has_token", [False, True])

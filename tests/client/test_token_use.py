@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.client import base
+from airflow_provider.client import base, tokens
 from airflow_provider.client.aio import AsyncComplianceClient
 from airflow_provider.client.base import PendingRefresh, TokenProvider, get_shared_state
 from airflow_provider.client.settings import Settings
@@ -52,25 +52,6 @@ def test_a_crowd_logs_in_once(run: Any, service: Service) -> None:
     service.on(FRAMEWORKS, Reply(json=[]))
     assert run.crowd(20, "list_frameworks") == [[]] * 20
     assert service.grants() == ["password"]
-
-
-def test_each_refresh_token_is_used_once(run: Any, service: Service) -> None:
-    service.token_life = 0
-    service.on(FRAMEWORKS, Reply(json=[]))
-    for _ in range(4):
-        run("list_frameworks")
-    used = [r.form.get("refresh_token") for r in service.requests_to("POST /token")]
-    assert used == [None, "refresh-1", "refresh-2", "refresh-3"]
-
-
-@pytest.mark.parametrize("life", [5, 0, -1, None])
-def test_a_short_lived_token_does_not_loop(run: Any, service: Service, life: float | None) -> None:
-    service.token_life = life
-    service.on(FRAMEWORKS, Reply(json=[]))
-    run("list_frameworks")
-    assert service.grants() == ["password"]
-    run("list_frameworks")
-    assert len(service.grants()) == (1 if life in (5, None) else 2)
 
 
 @pytest.mark.parametrize(
@@ -122,15 +103,66 @@ def test_refusal_without_an_oauth_error_is_transient_and_costs_one_login(
     assert service.grants() == ["password"]
 
 
-@pytest.mark.parametrize("code", ["temporarily_unavailable", "server_error"])
-@pytest.mark.parametrize("status", [400, 401, 403])
-def test_an_identity_provider_that_is_down_refuses_no_password(
-    run: Any, service: Service, status: int, code: str
+def outage(status: int, code: str) -> Reply:
+    return Reply(status, json={"error": code, "error_description": "Try later"})
+
+
+BLIPS = {
+    "404": Reply(404),
+    "405": Reply(405),
+    "403": Reply(403, body=b"<html>WAF</html>", headers={"Content-Type": "text/html"}),
+    "407": Reply(407),
+    "451": Reply(451),
+    "302": Reply(302, headers={"Location": "/maintenance.html"}),
+    "page": Reply(body=b"<html>Maintenance</html>", headers={"Content-Type": "text/html"}),
+    **{f"{status}, an outage": outage(status, "temporarily_unavailable") for status in (400, 401, 403)},
+    "400, an error of the server": outage(400, "server_error"),
+}
+
+
+@pytest.mark.parametrize("blip", BLIPS)
+def test_a_login_outlasts_what_says_nothing_about_credentials(
+    connect: Any, service: Service, blip: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tokens, "CROWD_SECONDS", 0.0)
     service.on(FRAMEWORKS, Reply(json=[]))
-    down = Reply(status, json={"error": code, "error_description": "Try later"})
-    service.on("POST /token", down, down, down, service._issue_token)
-    assert run("list_frameworks") == []
+    service.on("POST /token", *[BLIPS[blip]] * 4, service._issue_token)
+    run = connect(settings_for(service.url, max_retries=2))
+    with pytest.raises(exc.ComplianceError) as caught:
+        run("list_frameworks")
+    assert caught.value.transient
+    assert not isinstance(caught.value, exc.ComplianceAuthError)
+    assert len(service.grants()) == 3
+    assert run("list_frameworks") == []  # it is not remembered
+    assert len(service.grants()) == 5
+
+
+def test_a_page_in_place_of_the_token_endpoint_is_asked_for_once_by_a_crowd(
+    connect: Any, service: Service
+) -> None:
+    service.on("POST /token", BLIPS["403"])
+    run = connect(settings_for(service.url, max_retries=0))
+    errors = [*run.crowd(5, "list_frameworks"), *run.crowd(4, "list_frameworks")]
+    assert {type(error) for error in errors} == {exc.ComplianceConfigError}
+    assert len(service.grants()) == 1
+
+
+def test_credentials_that_worked_fail_transiently_when_good_tokens_stay_refused(
+    connect: Any, service: Service
+) -> None:
+    service.on(FRAMEWORKS, Reply(404), Reply(json=[]), Reply(401, json={"message": "stale keys"}))
+    settings = settings_for(service.url, max_retries=2)
+    run = connect(settings)
+    with pytest.raises(exc.ComplianceNotFoundError):
+        run("list_frameworks")
+    assert not get_shared_state(settings).has_worked
+    run("list_frameworks")
+    assert get_shared_state(settings).has_worked
+    with pytest.raises(exc.ComplianceAuthError, match=r"fresh token \(401, 'stale keys'\)") as caught:
+        run("list_frameworks")
+    assert caught.value.transient
+    assert len(service.requests_to(FRAMEWORKS)) == 2 + 1 + 3
+    assert service.grants() == ["password", "refresh_token"]
 
 
 @pytest.mark.parametrize(

@@ -79,12 +79,6 @@ def test_a_refused_token_is_not_used_again_but_a_newer_one_is(cache: TokenCache)
     assert cache.get_usable(refused=old) == new
 
 
-def test_a_refused_refresh_token_is_forgotten(cache: TokenCache) -> None:
-    renew(cache, answer("a", expires_in=300))
-    _, grants = renew(cache, exc.ComplianceAuthError("used"), answer("b", expires_in=300))
-    assert grants == ["refresh_token", "password"]
-
-
 def test_a_passing_fault_keeps_the_refresh_token(cache: TokenCache) -> None:
     renew(cache, answer("a", expires_in=300))
     with pytest.raises(exc.ComplianceServerError):
@@ -276,11 +270,6 @@ def test_client_credentials_log_in_again_where_there_is_no_refresh_token(client_
     token = TokenResponse(access_token=SecretStr("a"), expires_in=300)
     assert renew(client_cache, token)[1] == ["client_credentials"]
     assert renew(client_cache, token)[1] == ["client_credentials"]
-
-
-def test_client_credentials_use_a_refresh_token_if_there_is_one(client_cache: TokenCache) -> None:
-    assert renew(client_cache, answer("a"))[1] == ["client_credentials"]
-    assert renew(client_cache, answer("b"))[1] == ["refresh_token"]
 
 
 @pytest.mark.parametrize("code", ["invalid_client", "invalid_grant", "access_denied"])

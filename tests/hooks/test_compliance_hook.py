@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import os
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, ObjectStoragePath
-from moto.server import ThreadedMotoServer
 
 from airflow_provider import exceptions as exc
 from airflow_provider.hooks.compliance import ComplianceHook
@@ -128,45 +124,6 @@ def test_a_local_document_in_any_form(
     (request,) = service.requests_to(FILE)
     assert PDF in request.body
     assert b'filename="contract.pdf"' in request.body
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-def test_a_document_streams_from_object_storage(
-    hook: ComplianceHook, service: Service, s3: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    extra = {"endpoint_url": s3, "region_name": "us-east-1"}
-    store = {"conn_type": "aws", "login": "key", "password": "secret", "extra": extra}
-    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(store))
-    client = boto3.client(
-        "s3", endpoint_url=s3, region_name="us-east-1", aws_access_key_id="k", aws_secret_access_key="s"
-    )
-    client.create_bucket(Bucket="docs")
-    client.put_object(Bucket="docs", Key="in/contract.pdf", Body=PDF * 300_000)
-    service.on(FILE, Reply(401), Reply(202, json={"uuid": UUID}))
-    assert hook.submit_file("s3://store@docs/in/contract.pdf").uuid == UUID
-    length = {request.body for request in service.requests_to(FILE)}
-    assert len(service.requests_to(FILE)) == 2
-    assert len(length) == 1
-    with pytest.raises(exc.ComplianceInputError, match="There is no file"):
-        hook.submit_file("s3://store@docs/in/missing.pdf")
-
-
-def test_a_pipe_is_refused_however_it_is_named(hook: ComplianceHook, tmp_path: Path) -> None:
-    path = tmp_path / "x.pdf"
-    os.mkfifo(path)
-    writing = os.open(path, os.O_RDWR)  # so that a wrong open does not block, but fails later
-    for file in (str(path), path, path.as_uri(), ObjectStoragePath(path.as_uri())):
-        with pytest.raises(exc.ComplianceInputError, match="is not a regular file"):
-            hook.submit_file(file)
-    os.close(writing)
 
 
 def test_a_web_address_is_not_a_file(hook: ComplianceHook) -> None:
@@ -300,17 +257,6 @@ def test_the_connection_test_does_not_name_the_random_id_of_the_test_button(
     assert not good
     assert "of this connection" in message
     assert "qxvtbzrw" not in message.lower()
-
-
-def test_a_document_in_a_store_without_its_library_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, service: Service
-) -> None:
-    def no_library(self: Any) -> Any:
-        raise ValueError("No filesystem registered for scheme s3")
-
-    monkeypatch.setattr("airflow.providers.common.compat.sdk.ObjectStoragePath.fs", property(no_library))
-    with pytest.raises(exc.ComplianceInputError, match=r"Install airflow-provider-compliance\[amazon\]"):
-        ComplianceHook().submit_file("s3://bucket/contract.pdf")
 
 
 @pytest.mark.parametrize("is_changed", [True, False], ids=["changed connection", "same connection"])

@@ -104,15 +104,6 @@ def test_thirty_processes_try_a_wrong_password_once(
     assert call(settings, directory) == "good"
 
 
-def test_processes_try_a_password_once_that_is_refused_without_a_word(
-    service: Service, directory: Path
-) -> None:
-    service.on("POST /token", Reply(401, body=b"<html>"))
-    settings = settings_for(service.url)
-    assert in_processes(4, lambda: call(settings, directory)) == {"ComplianceAuthError"}
-    assert service.grants() == ["password"]
-
-
 class RotatingProvider:
     """An identity provider that takes each refresh token once, and whose tokens expire at once."""
 
@@ -164,31 +155,6 @@ def test_kills_at_random_moments_leave_no_deadlock_and_cost_one_login_each(
     stored = b"".join(path.read_bytes() for path in directory.iterdir())
     assert b"access-" not in stored
     assert b"refresh-" not in stored
-
-
-def test_a_stopped_holder_of_the_lock_does_not_stop_the_others(
-    emulator: Emulator, settings: Settings, directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("airflow_provider.client.base.LOCK_TIMEOUT_SECONDS", 0.2)
-    reading, writing = os.pipe()
-
-    def hold() -> None:
-        lock = TokenFile(directory, settings).try_lock()
-        os.write(writing, b"held")
-        os.kill(os.getpid(), signal.SIGSTOP)
-        assert lock
-
-    holder = Child(hold)
-    assert os.read(reading, 4) == b"held"
-    try:
-        assert in_processes(3, lambda: call(settings, directory)) == {"good"}
-        assert 1 <= emulator.counters()["logins"] <= 3
-    finally:
-        os.kill(holder.pid, signal.SIGCONT)
-        holder.result()
-        os.close(reading)
-        os.close(writing)
-    assert call(settings, directory) == "good"
 
 
 def test_a_child_that_was_forked_with_the_lock_does_not_keep_it(settings: Settings, directory: Path) -> None:

@@ -13,17 +13,14 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import DAG
 
-from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
-from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.content import ComplianceSubmitUrlOperator
 from airflow_provider.sensors.content import ComplianceContentSensor
 from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting import deadlines, waits
 from airflow_provider.waiting.kinds import JOBS
-from airflow_provider.waiting.waits import wait_in_worker
-from tests.support.attempts import Attempts, fire, until
+from tests.support.attempts import Attempts, fire
 from tests.support.jobs import completed, running
 
 CONN = "compliance_default"
@@ -109,37 +106,6 @@ def test_no_time_at_all_is_time_for_one_poll(
     assert attempts.run(task)[0]["uuid"] == uuid
 
 
-@pytest.mark.parametrize("where", ["here", "deferred"])
-def test_a_clock_that_jumps_ends_no_wait(
-    service: Emulator, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
-    uuid = running(service)
-    now = time.time()
-    wall = [now]
-    # Not the clock of the emulator: its tokens would end.
-    clock = SimpleNamespace(time=lambda: wall[0], monotonic=time.monotonic, sleep=time.sleep)
-    for module in (deadlines, waits):
-        monkeypatch.setattr(module, "time", clock)
-
-    async def scenario() -> str:
-        if where == "here":
-            log = submit().log
-            wait: Any = asyncio.create_task(
-                asyncio.to_thread(wait_in_worker, JOBS, ComplianceHook(CONN), [uuid], 0.1, now + 60, log)
-            )
-        else:
-            wait = asyncio.create_task(fire(ComplianceContentTrigger(CONN, [uuid], 0.1, now + 60)))
-        await until(lambda: service.count("get_statuses"))
-        wall[0] += 24 * 3600
-        polls = service.count("get_statuses")
-        await until(lambda: wait.done() or service.count("get_statuses") >= polls + 3)
-        service.set_job(uuid, status="COMPLETED")
-        ending = await wait
-        return str(ending["status"] if where == "deferred" else ending.status)
-
-    assert asyncio.run(scenario()) == "success"
-
-
 @pytest.mark.parametrize("zero", [0, 0.0, timedelta(0)])
 def test_an_interval_of_zero_is_no_division_by_zero(
     service: Emulator, attempts: Attempts, mode: dict[str, Any], zero: Any
@@ -153,20 +119,6 @@ def test_an_interval_of_zero_is_no_division_by_zero(
     elif "mode" in mode:
         service.set_job(uuid, status="COMPLETED")
     assert attempts.run(ComplianceContentSensor(task_id="t", uuid=uuid, timeout=240, **how))
-
-
-def test_durations_may_be_timedeltas(service: Emulator, attempts: Attempts, deferrable: bool) -> None:
-    seconds = timedelta(seconds=0.2)
-    with pytest.raises(exc.ComplianceJobTimeoutError):
-        attempts.run(submit(timeout=seconds, poll_interval=seconds, deferrable=deferrable))
-    if deferrable:
-        assert attempts.deferrals[0]["poll_interval"] == 0.2
-    sensor = ComplianceContentSensor(task_id="t", uuid="u", timeout=seconds, poll_interval=seconds)
-    assert (sensor.timeout, sensor.poke_interval) == (0.2, 0.2)
-    transfer = ComplianceContentToObjectStorageOperator(
-        task_id="t", uuid="u", destination="/x/", timeout=seconds, poll_interval=seconds
-    )
-    assert (transfer.timeout, transfer.poll_interval) == (0.2, 0.2)
 
 
 @pytest.mark.parametrize("name", ["timeout", "poll_interval"])

@@ -41,21 +41,6 @@ def test_many_triggers_share_a_login_and_their_requests(service: Emulator) -> No
     assert service.count("get_statuses") < 250
 
 
-def test_tokens_that_end_during_the_wait_are_renewed(service: Emulator) -> None:
-    uuid = running(service)
-
-    async def scenario() -> dict[str, Any]:
-        waiting = asyncio.create_task(fire(trigger(uuid)))
-        await until(lambda: service.count("get_statuses", 200) >= 1)
-        service.expire_tokens()
-        await until(lambda: service.count("get_statuses", 200) >= 3)
-        service.set_job(uuid, status="COMPLETED")
-        return await waiting
-
-    assert asyncio.run(scenario())["status"] == "success"
-    assert (service.counters()["logins"], service.counters()["refreshes"]) == (1, 1)
-
-
 def test_who_leaves_late_does_not_take_another_along(service: Emulator) -> None:
     async def scenario() -> bool:
         hook = ComplianceHook(CONN)

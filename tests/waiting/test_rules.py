@@ -117,11 +117,15 @@ def test_server_errors_are_outlasted_forever() -> None:
 
 def test_refusals_are_outlasted_for_a_quarter_of_an_hour() -> None:
     state, error = PollState("u", 0.0, 30.0), exc.ComplianceRefusedError("403", status=403)
+    assert state.observe(exc.ComplianceServerError("500", status=500), 10.0, True) is None  # not a refusal
     assert [state.observe(error, at, True) for at in (100.0, 999.9)] == [None, None]
-    ended = state.observe(error, 1000.0, True)
+    ended = state.observe(error, 1003.0, True)
     assert isinstance(ended, exc.ComplianceRefusedError)
     assert ended.transient  # the task is retried
+    assert (str(ended), str(error)) == ("No request has succeeded for 903 s: 403", "403")
     assert not error.transient
+    state.observe(RUNNING, 1004.0, True)
+    assert state.observe(error, 9000.0, True) is None  # since the last good poll
 
 
 def test_a_job_is_gone_after_half_a_minute_without_a_sign_of_it() -> None:
@@ -135,13 +139,6 @@ def test_a_job_is_gone_after_half_a_minute_without_a_sign_of_it() -> None:
 def test_a_wait_is_for_a_final_state_or_for_any(status: str) -> None:
     assert accept_final("u", {"status": status}, 0.0) is (status != "RUNNING")
     assert accept_any("u", {"status": status}, 0.0) is True
-
-
-def test_the_error_of_an_outage_says_how_long_it_was() -> None:
-    state, error = PollState("u", 0.0, 30.0), exc.ComplianceRefusedError("403", status=403)
-    state.observe(error, 100.0, True)
-    assert str(state.observe(error, 1003.0, True)) == "No request has succeeded for 903 s: 403"
-    assert str(error) == "403"
 
 
 @pytest.mark.parametrize("status", ["COMPLETED", "FAILED", "CANCELLED", "RUNNING"])

@@ -99,6 +99,15 @@ def test_a_job_that_ends_just_before_the_deadline_is_a_success(
     assert wait_for("a", until=4.5) == WaitResult("success", {"a": COMPLETED}, 4.5)
 
 
+def test_a_clock_that_jumps_ends_no_wait(
+    service: PolledService, wait_for: Callable[..., WaitResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.job("a", s3=COMPLETED)
+    service.job("b", s5=COMPLETED)
+    monkeypatch.setattr(waits.time, "time", lambda: EPOCH + (86_400 if seconds() > 2 else 0))
+    assert wait_for("a", "b", until=60.0).status == "success"
+
+
 @pytest.mark.parametrize(("error", "transient"), [(AWAY, True), (REFUSED, False)])
 def test_a_timeout_says_what_the_last_poll_met(
     service: PolledService, wait_for: Callable[..., WaitResult], error: exc.ComplianceError, transient: bool
