@@ -139,13 +139,13 @@ def _parse_settings(conn: Any) -> Generator[Check, None, Settings]:
 
 
 def _check_sharing(settings: Settings) -> Iterator[Check]:
-    from airflow_provider.hooks.token_file import check_encryption, create_runtime_directory
+    from airflow_provider.hooks.token_file import check_encryption, private_directory, runtime_directory
 
     if not settings.share_tokens:
         return
     try:
-        directory = create_runtime_directory()
-        check_encryption()
+        with private_directory(directory := runtime_directory()):
+            check_encryption()
     except OSError as error:
         yield Check("shared tokens", WARNING, f"off, so each process logs in: {error}")
     else:

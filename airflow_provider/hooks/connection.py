@@ -68,11 +68,11 @@ def parse_settings(conn: Any, name: str = "") -> Settings:
         timeout=extra("timeout", float, Settings.timeout),
         max_retries=extra("max_retries", int, Settings.max_retries),
         batch_size=extra("batch_size", int, Settings.batch_size),
-        endpoints=extra("endpoints", _parse_endpoints, Endpoints()),
-        profile=extra("profile", _parse_profile, Profile()),
+        endpoints=extra("endpoints", lambda value: Endpoints.parse(_parse_json(value)), Endpoints()),
+        profile=extra("profile", lambda value: Profile.parse(_parse_json(value)), Profile()),
         console_url=extra("console_url", str, None),
         assessment_console_url=extra("assessment_console_url", str, None),
-        assessment_payload=extra("assessment_payload", _parse_payload, None),
+        assessment_payload=extra("assessment_payload", lambda value: json.dumps(_parse_json(value)), None),
         state_path=extra("state_path", _parse_location, _read_option("state_path", _parse_location, None)),
         share_tokens=extra("share_tokens", _parse_bool, _read_option("share_tokens", _parse_bool, False)),
         max_in_flight=extra("max_in_flight", int, None),
@@ -136,17 +136,8 @@ def _base_url(conn: Any, name: str) -> str:
     return base + f"/{prefix}".rstrip("/")
 
 
-def _parse_endpoints(value: Any) -> Endpoints:
-    return Endpoints.parse(json.loads(value) if isinstance(value, str) else value)
-
-
-def _parse_profile(value: Any) -> Profile:
-    return Profile.parse(json.loads(value) if isinstance(value, str) else value)
-
-
-def _parse_payload(value: Any) -> str | None:
-    payload = json.loads(value) if isinstance(value, str) else value
-    return json.dumps(payload)
+def _parse_json(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value
 
 
 def _parse_word(value: Any) -> str:

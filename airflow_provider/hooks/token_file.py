@@ -44,18 +44,14 @@ log = logging.getLogger(__name__)
 def open_token_file(settings: Settings) -> TokenFile | None:
     """Return the file of a login; where there can't be one, None, with a warning if tokens are shared."""
     try:
-        return TokenFile(_prepare(), settings)
+        check_encryption()
     except OSError as error:
         _log_once(str(error), shares_tokens=settings.share_tokens)
         return None
+    return TokenFile(runtime_directory(), settings)
 
 
 @cache
-def _prepare() -> Path:
-    check_encryption()
-    return create_runtime_directory()
-
-
 def check_encryption() -> None:
     """Raise an OSError if this Python lacks what a file needs."""
     try:
@@ -100,7 +96,7 @@ class TokenFile:
     def try_lock(self) -> FileLock | None:
         """Return the lock, or None while another process has it."""
         try:
-            with self._open_directory() as directory:
+            with private_directory(self._directory) as directory:
                 return FileLock.try_acquire(directory, f"{self._name}.lock")
         except OSError as error:
             self._warn("can't be locked", error)
@@ -109,7 +105,7 @@ class TokenFile:
     def load(self) -> SecretStr | None:
         """Return the last snapshot of these credentials; None if there is none that can be read."""
         try:
-            with self._open_directory() as directory:
+            with private_directory(self._directory) as directory:
                 salt, entries = _read(directory, self._name)
         except OSError as error:
             self._warn("can't be read", error)
@@ -120,7 +116,7 @@ class TokenFile:
     def save(self, snapshot: SecretStr) -> None:
         """Replace the snapshot of these credentials; keep those of others."""
         try:
-            with self._open_directory() as directory:
+            with private_directory(self._directory) as directory:
                 try:
                     salt, entries = _read(directory, self._name)
                     others = [entry for entry in entries if not self._decrypt(salt, entry)]
@@ -134,22 +130,6 @@ class TokenFile:
                     raise
         except OSError as error:
             self._warn("can't be written", error)
-
-    @contextmanager
-    def _open_directory(self) -> Iterator[int]:
-        """Open and check the directory each time: it may have been removed, and replaced by another user."""
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-        try:
-            directory = os.open(self._directory, flags)
-        except FileNotFoundError:  # a cleaner of temporary files has removed it
-            self._directory.mkdir(mode=PRIVATE, exist_ok=True)
-            directory = os.open(self._directory, flags)
-        try:
-            if not is_private(os.fstat(directory)):
-                raise PermissionError("the directory can be accessed by other users")
-            yield directory
-        finally:
-            os.close(directory)
 
     def _encrypt(self, salt: bytes, snapshot: SecretStr) -> bytes:
         nonce = os.urandom(NONCE_BYTES)
@@ -303,21 +283,27 @@ def check_private_file(descriptor: int) -> os.stat_result:
     return found
 
 
-def create_runtime_directory() -> Path:
-    """Return a directory that no other user can read; an OSError says why there can't be one."""
-    user = os.geteuid()
+def runtime_directory() -> Path:
+    """Return the directory of this user's files, which may not exist yet."""
     parent = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-    path = Path(parent, f"{DIRECTORY_NAME}-{user}")
+    return Path(parent, f"{DIRECTORY_NAME}-{os.geteuid()}")
+
+
+@contextmanager
+def private_directory(path: Path) -> Iterator[int]:
+    """Open a directory that no other user can access, and create it if there is none.
+
+    It is checked each time: a cleaner of temporary files may have removed it, and another user replaced it.
+    """
     path.mkdir(mode=PRIVATE, exist_ok=True)
-    if not is_private(path.lstat()):
-        raise PermissionError(
-            f"'{path}' must be a directory of user {user} that no one else can access. Remove it, or set its "
-            "mode to 700."
-        )
-    return path
-
-
-def is_private(found: os.stat_result) -> bool:
-    """Return whether this is a directory of this user that no other user can access."""
-    mode = found.st_mode
-    return stat.S_ISDIR(mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(mode) & 0o077
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        found = os.fstat(directory)
+        if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+            raise PermissionError(
+                f"'{path}' must be a directory of user {os.geteuid()} that no one else can access. Remove "
+                "it, or set its mode to 700."
+            )
+        yield directory
+    finally:
+        os.close(directory)

@@ -312,7 +312,7 @@ def test_a_directory_that_others_can_access_is_not_used(
     assert file.load() is None
     with pytest.raises(TokenStoreError):
         file.try_lock()
-    assert "can be accessed by other users" in caplog.text
+    assert "that no one else can access" in caplog.text
 
 
 def test_a_directory_of_another_user_or_a_link_is_not_used(
@@ -428,7 +428,7 @@ def test_without_scrypt_there_is_no_file(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, share_tokens: bool
 ) -> None:
     settings = settings_for("https://api.example.com", share_tokens=share_tokens)
-    token_file._prepare.cache_clear()
+    token_file.check_encryption.cache_clear()
     token_file._log_once.cache_clear()
     monkeypatch.delattr(hashlib, "scrypt")
     assert token_file.open_token_file(settings) is token_file.open_token_file(settings) is None

@@ -20,7 +20,6 @@ from airflow_provider.client.base import SharedState
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.sync import ComplianceClient
 from airflow_provider.exceptions import ComplianceAuthError
-from airflow_provider.hooks import token_file
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.token_file import TokenFile
 from benchmarks.service import Service as Emulator
@@ -188,17 +187,13 @@ def test_a_child_that_was_forked_with_the_lock_does_not_keep_it(settings: Settin
 
 
 @pytest.fixture
-def connection(
-    emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[dict[str, Any]]:
+def connection(emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The connection with shared tokens, in a runtime directory of this test."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     connection: dict[str, Any] = json.loads(emulator.connection_json)
     connection["extra"]["share_tokens"] = True
     monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
-    token_file._prepare.cache_clear()
-    yield connection
-    token_file._prepare.cache_clear()
+    return connection
 
 
 def use(hook: ComplianceHook) -> str:
