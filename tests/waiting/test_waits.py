@@ -104,7 +104,9 @@ def test_a_clock_that_jumps_ends_no_wait(
 ) -> None:
     service.job("a", s3=COMPLETED)
     service.job("b", s5=COMPLETED)
-    monkeypatch.setattr(waits.time, "time", lambda: EPOCH + (86_400 if seconds() > 2 else 0))
+    monkeypatch.setattr(
+        "airflow_provider.waiting.waits.time.time", lambda: EPOCH + (86_400 if seconds() > 2 else 0)
+    )
     assert wait_for("a", "b", until=60.0).status == "success"
 
 
