@@ -119,11 +119,11 @@ class Raw:
         return self.session.request(method, url, json=body, timeout=TIMEOUT)
 
 
-def statuses_until_done(raw: Raw, uuid: str, most: int = 20) -> list[str]:
-    """Look at a job until it is done; return what was seen."""
+def statuses_until_done(raw: Raw, uuid: str, path: str = CONTENT, most: int = 20) -> list[str]:
+    """Poll a job, or what else has such a path, until it is done; return what was seen."""
     seen: list[str] = []
     while len(seen) < most:
-        response = raw.status(uuid)
+        response = raw.get(f"{path}/{uuid}/status")
         seen.append("303" if response.status_code == 303 else response.json()["status"])
         if seen[-1] not in ("PENDING", "RUNNING"):
             return seen

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urljoin
 
 import pytest
@@ -10,9 +10,6 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import make_pdf
 from airflow_provider.emulator.service.catalog import assess
 from tests.emulator.raw import Raw
-
-if TYPE_CHECKING:
-    pass
 
 PATH = "/api/v1/assessments"
 FRAMEWORKS = "/api/v1/frameworks"
@@ -109,37 +106,12 @@ def test_an_assessment_that_makes_no_sense_ends_failed(
     assert raw.get(f"{PATH}/{uuid}/results").status_code == 409
 
 
-def test_a_cancelled_assessment_is_gone(raw: Raw) -> None:
-    uuid = submit(raw, {})
-
-    response = raw.delete(f"{PATH}/{uuid}")
-
-    assert (response.status_code, response.content) == (200, b"")
-    assert raw.get(f"{PATH}/{uuid}/status").status_code == 404
-    assert raw.get(f"{PATH}/{uuid}/results").status_code == 404
-    assert raw.delete(f"{PATH}/{uuid}").status_code == 404
-
-
-@pytest.mark.compliance_service(jobs="manual")
-def test_results_before_the_end_are_a_conflict(raw: Raw, service: Emulator) -> None:
-    uuid = submit(raw, {})
-    assert raw.get(f"{PATH}/{uuid}/results").status_code == 409
-
-    service.finish_jobs()
-
-    assert raw.get(f"{PATH}/{uuid}/results").status_code == 200
-
-
-def test_partners_do_not_see_each_others_assessments(raw: Raw, service: Emulator) -> None:
-    uuid = submit(raw, {})
+def test_partners_do_not_rate_each_others_assessments(raw: Raw, service: Emulator) -> None:
     number = service.add_assessment({})["results"][0]["assessmentResponseId"]
     service.add_user("other", "secret")
+    feedback = {"expertId": "e", "rationalFeedback": "r", "assessmentResponseId": number}
     with Raw(service, "other", "secret") as other:
-        status = other.get(f"{PATH}/{uuid}/status").status_code
-        feedback = {"expertId": "e", "rationalFeedback": "r", "assessmentResponseId": number}
-        rated = other.post("/api/v1/assessmentFeedback", json=feedback).status_code
-
-    assert (status, rated) == (404, 404)
+        assert other.post(FEEDBACK, json=feedback).status_code == 404
 
 
 ELSEWHERE = {
@@ -164,19 +136,6 @@ def test_assessments_may_live_elsewhere(raw: Raw, service: Emulator) -> None:
     assert raw.get(PATH).status_code == 404
     assert requests.get(f"{service.url}/about", timeout=30).status_code == 401
     assert service.connection()["extra"]["endpoints"] == ELSEWHERE
-
-
-@pytest.mark.compliance_service(jobs="manual")
-def test_an_assessment_can_be_given_a_status_and_lost(raw: Raw, service: Emulator) -> None:
-    uuid = submit(raw, {})
-    service.set_assessment(uuid, status="FAILED", error="The text is in Latin.")
-    assert raw.get(f"{PATH}/{uuid}/status").json()["error"] == "The text is in Latin."
-    service.set_assessment(uuid, status="COMPLETED")
-    assert raw.get(f"{PATH}/{uuid}/status").status_code == 303
-    service.remove_assessment(uuid)
-    assert raw.get(f"{PATH}/{uuid}/status").status_code == 404
-    with pytest.raises(KeyError, match="There is no assessment"):
-        service.set_assessment(uuid, status="RUNNING")
 
 
 def test_an_unknown_framework_has_no_criteria(raw: Raw) -> None:

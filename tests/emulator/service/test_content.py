@@ -87,30 +87,6 @@ def test_a_text_can_come_in_another_charset(raw: Raw, service: Emulator) -> None
     assert response.content == "Grüße".encode("latin-1")
 
 
-@pytest.mark.compliance_service(jobs="manual")
-def test_the_content_of_a_job_that_is_not_completed_is_a_conflict(raw: Raw, service: Emulator) -> None:
-    running, failed = raw.submit(), service.add_job(error="broken", status="FAILED")
-
-    assert raw.content(running).status_code == 409
-    response = raw.content(failed)
-    assert response.status_code == 409
-    assert "FAILED" in response.json()["message"]
-
-
-@pytest.mark.parametrize("operation", ["status", "content", "cancel", "refresh"])
-def test_an_unknown_job_gets_404(raw: Raw, operation: str) -> None:
-    uuid = "00000000-0000-4000-8000-000000000000"
-    response = {
-        "status": lambda: raw.status(uuid),
-        "content": lambda: raw.content(uuid),
-        "cancel": lambda: raw.delete(f"{CONTENT}/{uuid}"),
-        "refresh": lambda: raw.post(f"{CONTENT}/{uuid}/refresh"),
-    }[operation]()
-
-    assert response.status_code == 404
-    assert uuid in response.json()["message"]
-
-
 def test_a_batch_leaves_out_unknown_jobs_and_names_each_job_once(raw: Raw) -> None:
     first, second = raw.submit(), raw.submit()
 
@@ -118,20 +94,6 @@ def test_a_batch_leaves_out_unknown_jobs_and_names_each_job_once(raw: Raw) -> No
 
     assert sorted(record["uuid"] for record in records) == sorted([first, second])
     assert raw.batch() == []
-
-
-@pytest.mark.parametrize("jobs", ["instant", "manual"])
-def test_a_cancelled_job_is_deleted_in_any_status(raw: Raw, service: Emulator, jobs: str) -> None:
-    service.configure(jobs=jobs)
-    uuid = raw.submit()
-
-    response = raw.delete(f"{CONTENT}/{uuid}")
-
-    assert (response.status_code, response.content) == (200, b"")
-    assert "Content-Type" not in response.headers
-    assert raw.status(uuid).status_code == 404
-    assert raw.batch(uuid) == []
-    assert raw.delete(f"{CONTENT}/{uuid}").status_code == 404
 
 
 def test_a_refresh_fetches_the_page_again(raw: Raw, service: Emulator, site: Site) -> None:

@@ -36,17 +36,6 @@ def test_a_token_without_the_scope_gets_403(service: Emulator) -> None:
     assert 'error="insufficient_scope"' in response.headers["WWW-Authenticate"]
 
 
-def test_partners_do_not_see_each_other(raw: Raw, service: Emulator) -> None:
-    uuid = raw.submit()
-    service.add_user("other", "secret")
-    with Raw(service, "other", "secret") as other:
-        answers = [other.status(uuid), other.content(uuid), other.delete(f"{CONTENT}/{uuid}")]
-        batch = other.batch(uuid)
-
-    assert [answer.status_code for answer in answers] == [404, 404, 404]
-    assert batch == []
-
-
 def test_errors_are_json_with_the_fields_of_spring(raw: Raw) -> None:
     response = raw.status("no-such-job")
 

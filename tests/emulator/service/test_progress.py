@@ -5,26 +5,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.emulator.raw import CONTENT, Raw, statuses_until_done
+from tests.emulator.raw import CONTENT, Raw
 
 if TYPE_CHECKING:
     from airflow_provider.emulator import Emulator
     from tests.emulator.pages import Site
-
-
-@pytest.mark.parametrize(
-    ("jobs", "seen"),
-    [
-        ("instant", ["303"]),
-        ("polls:0", ["303"]),
-        ("polls:1", ["RUNNING", "303"]),
-        ("polls:3", ["PENDING", "RUNNING", "RUNNING", "303"]),
-    ],
-)
-def test_a_job_is_done_after_so_many_polls(raw: Raw, service: Emulator, jobs: str, seen: list[str]) -> None:
-    service.configure(jobs=jobs)
-
-    assert statuses_until_done(raw, raw.submit()) == seen
 
 
 @pytest.mark.compliance_service(jobs="polls:2")
@@ -56,30 +41,6 @@ def test_the_end_of_a_job_does_not_depend_on_the_first_poll_after_it(raw: Raw, s
     (record,) = raw.batch(uuid)
     created, completed = (datetime.fromisoformat(record[name]) for name in ("createdAt", "completedAt"))
     assert (completed - created).total_seconds() == pytest.approx(100, abs=5)
-
-
-@pytest.mark.compliance_service(jobs="manual")
-def test_a_manual_job_waits_for_the_test(raw: Raw, service: Emulator) -> None:
-    good, bad = raw.submit(), raw.submit(b"%PDF-1.4 broken")
-    for _ in range(5):
-        assert raw.status(good).status_code == 200
-
-    service.finish_jobs()
-
-    assert raw.status(good).status_code == 303
-    assert raw.status(bad).json()["status"] == "FAILED"
-
-
-@pytest.mark.parametrize("status", ["PENDING", "RUNNING", "FAILED", "CANCELLED", "ARCHIVED_BY_LAW"])
-def test_a_status_can_be_forced_even_one_that_no_document_mentions(
-    raw: Raw, service: Emulator, status: str
-) -> None:
-    uuid = service.add_job(text="x", status=status)
-
-    response = raw.status(uuid)
-
-    assert (response.status_code, response.json()["status"]) == (200, status)
-    assert raw.batch(uuid)[0]["status"] == status
 
 
 def test_a_job_in_the_middle_of_a_fetch_can_be_cancelled(
