@@ -195,7 +195,15 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "hooks": _modules("hooks", "compliance"),
         "operators": _modules(
-            "operators", "assess", "assessment", "content", "feedback", "framework", "ingest", "night"
+            "operators",
+            "assess",
+            "assessment",
+            "content",
+            "erase",
+            "feedback",
+            "framework",
+            "ingest",
+            "night",
         ),
         "sensors": _modules("sensors", "assessment", "content"),
         "triggers": _modules("triggers", "assessment", "content", "framework", "review"),

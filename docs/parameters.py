@@ -14,6 +14,7 @@ END = "<!-- The rest is written by docs/parameters.py. -->\n"
 NAMES = {
     "night.md#a-night-in-one-call": ["night.compliance_night"],
     "night.md": ["operators.night.ComplianceCloseNightOperator"],
+    "erasure.md": ["operators.erase.ComplianceEraseOperator"],
     "ingest.md": ["operators.ingest.ComplianceIngestOperator"],
     "ingest.md#shards-with-dynamic-task-mapping": ["operators.ingest.chunk"],
     "assess.md": ["operators.assess.ComplianceAssessOperator"],

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from itertools import islice
@@ -110,3 +111,40 @@ def _file_name(framework: str) -> str:
     """Name a file after a framework; different frameworks never share one."""
     name = names.safe(framework, "framework")
     return name if name == framework else f"{name}~{names.digest(framework)}"
+
+
+def copy_csv(old: Path, new: Path, left_out: Collection[str]) -> int:
+    """Copy a CSV file without the rows of some sources; return how many these are."""
+    escaped = {_cell_text(source) for source in left_out}
+    count = 0
+    opened: Any = gzip.open if old.suffix == GZIP else open
+    options = {"newline": "", "encoding": "utf-8", "errors": "surrogateescape"}
+    with opened(old, "rt", **options) as source, opened(new, "wt", **options) as target:
+        rows, writer = csv.reader(source), csv.writer(target)
+        header = next(rows, [])
+        writer.writerow(header)
+        column = header.index("source") if "source" in header else -1
+        for row in rows:
+            if 0 <= column < len(row) and row[column] in escaped:
+                count += 1
+            else:
+                writer.writerow(row)
+    return count
+
+
+def copy_parquet(old: Path, new: Path, left_out: Collection[str]) -> int:
+    """Copy a Parquet file without the rows of some sources; return how many these are."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    count, file = 0, pq.ParquetFile(old)
+    if "source" not in file.schema_arrow.names:
+        return 0
+    gone = pa.array([_clean("source", source) for source in left_out], pa.string())
+    with pq.ParquetWriter(new, file.schema_arrow) as writer:
+        for batch in file.iter_batches(ROWS_PER_GROUP):
+            kept = batch.filter(pc.invert(pc.is_in(batch["source"], value_set=gone)))
+            count += batch.num_rows - kept.num_rows
+            writer.write_batch(kept)
+    return count

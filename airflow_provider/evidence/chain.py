@@ -24,6 +24,7 @@ from airflow_provider.storage.locations import Location, parse_json
 log = logging.getLogger(__name__)
 
 NIGHTS = "nights"
+CARRIED = ("erasing", "holds")  # what each record repeats of the one before it: see `erasure` and `holds`
 MAX_TRIES = 100  # to get a number; a failure means that another task got it
 _NAME = re.compile(r"(\d{8})\.json")
 
@@ -116,8 +117,11 @@ class Chain:
             if isinstance(record, ChainRecord):
                 return record
             number = head.number + 1 if head else 1
-            previous = head.reference if head else None
-            data = json.dumps({"number": number, "previous": previous, **record}, indent=1).encode()
+            fixed = {"number": number, "previous": head.reference if head else None}
+            before = head.record if head else {}
+            carried = {name: before.get(name) for name in CARRIED}
+            carried["latest"] = max(str(before.get("latest") or ""), str(record.get("night") or ""))
+            data = json.dumps({**fixed, **carried, **record}, indent=1).encode()
             create_once(self.location(number), data)
             # Not by a listing, which may be late; and a store that ignores conditions may have taken another.
             head = self.read(number)

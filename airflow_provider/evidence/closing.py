@@ -16,10 +16,16 @@ from airflow import __version__ as airflow_version
 
 from airflow_provider.evidence.chain import Chain, ChainRecord
 from airflow_provider.evidence.history import RecordKey, find_earlier, task_of
+from airflow_provider.evidence.holds import ERASURE, RECORD_VERSION, check_not_erasing
 from airflow_provider.evidence.manifests import INGEST, Outputs, States, find_unsuccessful
 from airflow_provider.evidence.tables import NightTable, below, is_below, store_once
 from airflow_provider.evidence.totals import NightCounts, digest_row
-from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceSupersededError
+from airflow_provider.exceptions import (
+    ComplianceError,
+    ComplianceInputError,
+    ComplianceStorageError,
+    ComplianceSupersededError,
+)
 from airflow_provider.provenance import describe_attempt, is_newer, read_provenance
 from airflow_provider.reports import night as pages
 from airflow_provider.storage.jsonl import parse_line, read_lines
@@ -30,7 +36,6 @@ from airflow_provider.storage.nights import Night
 NAMED_TASKS = 10  # in the log
 MAX_VANISHED = 50  # documents that the report names
 TRANSFERS = 8  # of manifests at the same time
-RECORD_VERSION = 2
 FAILURES = ("failed", "assessments_failed", "missing", "failed_tasks", "vanished", "gone_frameworks")
 
 
@@ -85,6 +90,7 @@ class Closing:
                 ", ".join(self._missing[:NAMED_TASKS]),
                 f" and {more} more" if more > 0 else "",
             )
+        self._read_after = max(self._chain.numbers(), default=0)
         with tempfile.TemporaryDirectory(prefix="night-") as folder:
             self._tables = self._copy_all(Path(folder))
             counts = self._read_and_seal()
@@ -94,6 +100,7 @@ class Closing:
 
     def _make_record(self, counts: NightCounts, head: ChainRecord | None) -> dict[str, Any] | ChainRecord:
         """Return the record that comes after the head, or the one that has closed the night with the same."""
+        self._check_erasures(head)
         revision, nights = find_earlier(self._chain, head, self._key)
         if revision:
             self._check_superseded(revision)
@@ -109,13 +116,11 @@ class Closing:
             "missing": len(self._missing),
             "failed_tasks": len(self._failed),
         }
-        latest = str(head.record.get("latest") or "") if head else ""
         record = {
             "version": RECORD_VERSION,
             "night": self._key.at,
             "run": self._key.run,
             "series": self._key.series,
-            "latest": max(latest, self._key.at),
             "revision": revision.record.get("revision", 1) + 1 if revision else 1,
             "replaces": revision.reference if revision else None,
             "root": self._root.uri,
@@ -157,9 +162,17 @@ class Closing:
 
     def _read_and_seal(self) -> NightCounts:
         """Return what the tables say, and store their digests."""
+        for table in self._tables:
+            table.count_erased = self._count_erased
         counts = NightCounts(self._tables)
         _in_parallel(lambda table: table.seal(self._root), self._tables)
         return counts
+
+    def _count_erased(self, location: Location) -> int:
+        """Return how many rows of a table were erased."""
+        name = below(location, self._root)
+        records = (entry.record for entry in self._chain.newest_first(self._chain.find_head()))
+        return sum(record["rows"].get(name, 0) for record in records if record.get("kind") == ERASURE)
 
     def _is_closed_by(self, revision: ChainRecord) -> bool:
         """Return whether a revision has all that this task has, and nothing else."""
@@ -170,6 +183,13 @@ class Closing:
             and record.get("failed_tasks") == self._failed
             and record["manifests"] == [table.describe(self._root) for table in self._tables]
         )
+
+    def _check_erasures(self, head: ChainRecord | None) -> None:
+        """Stop if documents are erased now, or were since the tables were read: a retry reads them again."""
+        check_not_erasing(head, "A night can be closed")
+        numbers = range(self._read_after + 1, head.number + 1 if head else 0)
+        if any(self._chain.read(number).record.get("kind") == ERASURE for number in numbers):
+            raise ComplianceStorageError("Documents were erased while the night was being closed: retry.")
 
     def _check_superseded(self, revision: ChainRecord) -> None:
         """Stop if a newer attempt has closed the night while this one was running: it knows better."""
@@ -200,6 +220,8 @@ class Closing:
             return None, 0, []
         seen: set[int] = set()
         named: list[str] = []
+        total = int(_total(night, "documents"))
+        lost = 0  # of which nothing is known
         try:
             for manifest in self._chain.read(night.number).record["manifests"]:
                 location = self._root / str(manifest["path"])
@@ -213,8 +235,8 @@ class Closing:
             if getattr(error, "transient", False):
                 raise
             self._log.warning("Could not compare with the documents of an earlier night: %s", error)
-        total = int(_total(night, "documents"))
-        vanished = max(len(seen), total - counts.documents.total)
+            lost = total - counts.documents.total
+        vanished = max(len(seen), lost)  # not `total`, which has documents that were erased since
         compared = {**night.reference, "night": night.record.get("night"), "documents": total}
         return compared, vanished, named
 

@@ -35,7 +35,7 @@ MAX_RECORD_BYTES = MAX_BLOCK_BYTES = 64 << 20
 BLOCK_BYTES, MAX_LINE_BYTES, MAX_DIGESTS_BYTES = 1 << 18, 16 << 20, 256 << 20
 MAX_KEPT = 50  # problems of one record, and problems that are shown; all are counted
 IMPOSSIBLE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EISDIR)
-STATUSES = ("CHANGED", "STOPPED", "UNREADABLE", "REPLACED", "PARTIAL", "OK")
+STATUSES = ("CHANGED", "STOPPED", "UNREADABLE", "REPLACED", "PARTIAL", "ERASED", "OK")
 NIGHT_COLUMNS = ("dag_id", "night", "destination")  # what revisions by several runs have in common
 OBJECT_COLUMNS = {"ingest": ("path", "sha256"), "assess": ("results_path", "results_sha256")}
 RECORD_NAME, SHA256 = re.compile(r"(\d{8})\.json"), re.compile("[0-9a-f]{64}")
@@ -65,10 +65,8 @@ class Folder:
 
     def names(self, folder: str) -> list[str]:
         """Return the names of what is in a folder; none if it does not exist."""
-        try:
-            return os.listdir(os.path.join(self._root, folder))
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+        full = os.path.join(self._root, folder)
+        return os.listdir(full) if os.path.isdir(full) else []
 
     def open(self, path: str) -> Any:
         """Open an object; Problem if there is none, or it may not be read."""
@@ -125,14 +123,12 @@ class Check:
     """What was found out about one record of the chain."""
 
     def __init__(self, number: int) -> None:
-        self.number = number  # by its name
-        self.sha256 = ""  # empty if it could not be read
+        self.number, self.sha256 = number, ""  # by its name; empty if it could not be read
         self.record: dict[str, Any] = {}  # empty if it could not be parsed
         self.tables: list[dict[str, Any]] = []
         self.replaced_by: int | None = None  # a later revision of the same night
-        self.latest = self  # the revision in force
-        self.night, self.is_chain_only = "", False
-        self.manifests = self.objects = self.bytes = self.absent = 0
+        self.latest, self.night, self.is_chain_only = self, "", False  # the revision in force; its date
+        self.manifests = self.objects = self.bytes = self.absent = self.erased = 0
         self.rewritten = 0  # tables of a replaced revision that the one in force names as they are now
         self.counts: Counter[str] = Counter()  # of problems, by kind
         self.problems: list[tuple[str, str]] = []  # the first of them
@@ -142,14 +138,13 @@ class Check:
     def status(self) -> str:
         """One of STATUSES."""
         wrong = set(self.counts) - {UNREADABLE, OUTSIDE}
-        found = (wrong, self.stopped, self.counts, self.rewritten, self.absent, "OK")
+        found = (wrong, self.stopped, self.counts, self.rewritten, self.absent, self.erased, "OK")
         return next(word for word, is_so in zip(STATUSES, found) if is_so)
 
     def add(self, kind: str, text: str) -> None:
         """Count a problem."""
         self.counts[kind] += 1
-        if len(self.problems) < MAX_KEPT:
-            self.problems.append((kind, text))
+        self.problems += [(kind, text)][: MAX_KEPT - len(self.problems)]
 
 
 def read_small(store: Any, path: str, limit: int) -> bytes:
@@ -191,7 +186,7 @@ def read_record(store: Any, number: int) -> Check:
         return check
     check.sha256 = hashlib.sha256(data).hexdigest()
     record = check.record = parse_object(data)
-    check.night = str(record.get("night") or "")[:40]
+    check.night = str(record.get("night") or record.get("at") or "")[:40]
     tables, said, replaces = record.get("manifests", []), record.get("number"), record.get("replaces")
     check.tables = [_as(dict, table) for table in _as(list, tables)]
     for is_wrong, kind, text in (
@@ -211,9 +206,8 @@ def check_chain(checks: Sequence[Check], head: str, known: Sequence[str]) -> Non
     last = checks[-1]
     if head and not last.sha256.startswith(head):
         last.add(UNMATCHED, f"the last record has SHA-256 {last.sha256 or 'unknown'}, not {head}")
-    for start in known:
-        if not any(check.sha256.startswith(start) for check in checks):
-            last.add(UNMATCHED, f"no record has SHA-256 {start}")
+    for start in (start for start in known if not any(check.sha256.startswith(start) for check in checks)):
+        last.add(UNMATCHED, f"no record has SHA-256 {start}")
     for before, check in zip([Check(0), *checks], checks):
         first, final = before.number + 1, check.number - 1
         previous = check.record.get("previous")
@@ -279,6 +273,7 @@ class Verifier:
         self._given, self.is_head_given = given, bool(self._starts)
         self.is_partial = self._is_pack = bool(given.get("pack"))
         self._places, self._noted = [(".", store)], list[int]()
+        self._erased, self._after = set[str](), dict[str, str]()  # digests; hashes of reports, then and now
         self._seen: dict[int, str] = {}  # objects that were read, and what is wrong with them
         self.head = ""  # SHA-256 of the last record
 
@@ -297,6 +292,10 @@ class Verifier:
         places.update({to_address(place.address): place for place in (*self._also, self._store)})
         # The longest first: the root may have been moved into or out of a folder.
         self._places += sorted(places.items(), key=lambda place: -len(place[0]))
+        for record in (check.record for check in reversed(checks) if check.record.get("kind") == "erasure"):
+            self._erased.update(map(str, _as(list, record.get("digests"))))
+            for before, after in _as(dict, record.get("reports")).items():
+                self._after.setdefault(before, self._after.get(str(after), str(after)))
         for check in checks:
             check.is_chain_only = bool(DATE.match(check.night)) and check.night < self._given.get("since", "")
         return checks
@@ -338,8 +337,11 @@ class Verifier:
 
     def _objects(self, check: Check) -> Iterator[Wanted]:
         """Verify the tables of a record; yield all other objects, to be read."""
-        if (report := check.record.get("report")) is not None and not self.is_partial:
-            yield from self._new(check, _as(dict, report).get("path"), _as(dict, report).get("sha256"))
+        stored = (check.record.get("report"), *_as(list, check.record.get("objects")))
+        for one in (_as(dict, one) for one in stored if one is not None and not self.is_partial):
+            now = self._after.get(str(one.get("sha256")), one.get("sha256"))
+            check.erased += now != one.get("sha256")
+            yield from self._new(check, one.get("path"), now) if now != "" else ()
         # What a task wrote again after a clear is not a problem of a replaced revision, unless a hash was
         # noted while it was in force: then it must be what it was. A larger one may be compressed since.
         end = check.replaced_by or 0
@@ -361,8 +363,9 @@ class Verifier:
     def _table(self, check: Check, table: dict[str, Any]) -> Iterator[Wanted]:
         """Compare a table with the digests of its blocks; yield what the rows refer to."""
         columns, absent = OBJECT_COLUMNS.get(str(table.get("kind"))), 0
-        for _, _, lines in self._blocks(check, table):
-            absent += not lines
+        for digest, _, lines in self._blocks(check, table):
+            is_erased = not lines and digest in self._erased
+            check.erased, absent = check.erased + is_erased, absent + (not lines and not is_erased)
             check.bytes += sum(map(len, lines))
             yield from self._rows(check, lines, *columns) if columns else ()
         check.absent += absent
@@ -400,8 +403,7 @@ class Verifier:
         try:
             store, inner = self._find(path, f"objects/{sha256}.txt")
             if not SHA256.fullmatch(str(sha256)):
-                text = f"{str(path)[:200]!r} with SHA-256 {str(sha256)[:200]!r} can't be compared"
-                raise Problem(INVALID, text)
+                raise Problem(INVALID, f"{str(path)[:99]!r}, SHA-256 {str(sha256)[:99]!r}: can't be compared")
         except Problem as problem:
             return check.add(*problem.args)
         wanted = store, inner, sha256
@@ -423,10 +425,10 @@ def _count(number: int, noun: str) -> str:
 
 def _summarize(check: Check) -> str:
     if check.is_chain_only or "manifests" not in check.record:
-        return "record only"
+        return _as(str, check.record.get("kind")) or "record only"
     parts = [_count(check.manifests, "table"), _count(check.objects, "object")]
-    counts = {**check.counts, "written again": check.rewritten, "absent": check.absent}
-    parts += [f"{count:,} {words}" for words, count in counts.items() if count]
+    more = {"written again": check.rewritten, "absent": check.absent, "erased": check.erased}
+    parts += [f"{count:,} {words}" for words, count in (*check.counts.items(), *more.items()) if count]
     parts += [f"replaced by record {check.replaced_by}"] if check.replaced_by else []
     return ", ".join([*parts, "not verified to its end"] if check.stopped else parts)
 
@@ -440,8 +442,7 @@ def report(verifier: Verifier) -> int:
         for kind, text in check.problems[: MAX_KEPT - shown]:
             print_line(f"    {kind}: {text}")
             shown += 1
-        total.counts.update(check.counts)
-        total.stopped = check.stopped
+        total.counts, total.stopped = total.counts + check.counts, check.stopped
         total.objects, total.bytes = total.objects + check.objects, total.bytes + check.bytes
     seconds, found = max(time.monotonic() - started, 0.001), sum(total.counts.values())
     text = f"{_count(records, 'record')}, {_count(total.objects, 'object')}, {total.bytes / 1e6:,.1f} MB"

@@ -12,8 +12,11 @@ ASSESS_FOLDER = "_assess"  # tables and reports of assessment, what nights are c
 WORK_FOLDER = "_work"  # scratch: to delete it costs time or money, never correctness
 EVIDENCE_FOLDER = "_evidence"  # below the root: records and digests, only ever added to
 NIGHT_FOLDER = "_night"  # reports of closed nights
+HOLDS = "_holds"  # below the root: what legal holds cover
 NIGHTS = "_nights"  # below the root: what each task of each night has published
-OWN_FOLDERS = frozenset({INGEST_FOLDER, ASSESS_FOLDER, WORK_FOLDER, EVIDENCE_FOLDER, NIGHT_FOLDER, NIGHTS})
+OWN_FOLDERS = frozenset(
+    {INGEST_FOLDER, ASSESS_FOLDER, WORK_FOLDER, EVIDENCE_FOLDER, NIGHT_FOLDER, HOLDS, NIGHTS}
+)
 
 INGEST_WORK = f"{WORK_FOLDER}/ingest"  # of each task instance
 ASSESS_WORK = f"{WORK_FOLDER}/assess"

@@ -194,6 +194,12 @@ class Entry:
         starts = range(0, len(self.keys), HASH_DIGITS)
         return not hashes.isdisjoint([self.keys[start : start + HASH_DIGITS] for start in starts])
 
+    def without(self, keys: Iterable[str]) -> Entry:
+        """Return the entry without keys of rows that are erased."""
+        gone = set(map(_hash, keys))
+        hashes = (self.keys[start : start + HASH_DIGITS] for start in range(0, len(self.keys), HASH_DIGITS))
+        return replace(self, keys=b"".join(key for key in hashes if key not in gone))
+
     def is_intact(self, table: str) -> bool:
         """Return whether a table is there as it was published; a warning names one that is not."""
         if table not in self.tables:

@@ -1,0 +1,36 @@
+"""`hold`: keep documents from being erased."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+from functools import partial
+
+from airflow_provider.cli.commands import GOOD, Command, option, print_line
+from airflow_provider.cli.erase import JSON, REASON, ROOT, find_root
+
+PATTERN = option("--source", required=True, metavar="PATTERN", help="of sources, with * and ?")
+
+
+def change(options: argparse.Namespace, *, is_released: bool) -> int:
+    """Add a hold, or release it."""
+    from airflow_provider.cli.access import asking_airflow
+    from airflow_provider.evidence.holds import place_hold, release_holds
+
+    add_record = release_holds if is_released else place_hold
+    with asking_airflow():
+        record = add_record(find_root(options.root), options.source, options.reason, getpass.getuser())
+    done = f"{'Released' if is_released else 'Held'}: '{options.source}', by record {record.uri}."
+    print_line(json.dumps({"record": record.uri}) if options.json else done)
+    return GOOD
+
+
+COMMAND = Command(
+    name="hold",
+    help="Keep documents from being erased or deleted",
+    description="Add a hold to the chain: as long as it is in force, no document that it covers is erased, "
+    "retired, or deleted by `delete_after`. See `release`.",
+    options=(ROOT, PATTERN, REASON, JSON),
+    run=partial(change, is_released=False),
+)

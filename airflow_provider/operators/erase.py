@@ -1,0 +1,90 @@
+"""The operator that erases documents."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
+from airflow_provider.params import as_list, required
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from airflow_provider.hooks.compliance import ComplianceHook
+
+DELETES_IN_FLIGHT = 8
+
+
+class ComplianceEraseOperator(ComplianceBaseOperator):
+    """Erase documents: everything about them in all nights below a root, and their jobs at the service.
+
+    The evidence of all else stays valid; a record says which digests were erased, why, by whom and when. It
+    fails if a document is held. A retry completes what an earlier attempt has begun.
+
+    Returns the URI of the `record`, and the numbers of `documents`, `rows` and `digests` that were erased.
+
+    :param sources: the documents, one or many, as the rows of the tables name them
+    :param reason: why, for the record, which is kept: without names
+    :param root: common prefix of all nights, where the chain of records is
+    """
+
+    template_fields: Sequence[str] = ("conn_id", "sources", "reason", "root")
+    named_after: ClassVar[str] = "root"
+    ui_color = "#dde7ee"
+
+    def __init__(self, *, sources: Any, reason: str, root: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.sources = sources
+        self.reason = reason
+        self.root = root
+
+    @entry_point
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Erase them."""
+        from airflow_provider.evidence.erasing import Erasure
+        from airflow_provider.storage.locations import Location
+        from airflow_provider.storage.names import task_path
+
+        ti = context["ti"]
+        root = Location.to_write(self.root, "root")
+        erasure = Erasure(
+            root,
+            set(map(str, as_list(self.sources, "source"))),
+            str(required(self.reason, "reason")),
+            f"{ti.dag_id}/{ti.task_id}",
+            self.log,
+            task=task_path(ti),
+        )
+        erased = erasure.run(lambda jobs: delete_jobs(self.hook, jobs, self.log)).record
+        numbers = {"documents": erased["documents"], "rows": sum(erased["rows"].values())}
+        uri = erasure.chain.location(erased["number"]).uri
+        return {"record": uri, **numbers, "digests": len(erased["digests"])}
+
+
+def delete_jobs(hook: ComplianceHook, jobs: Collection[tuple[str, str, str]], log: Any) -> None:
+    """Delete jobs at the service; those that it does not know are gone.
+
+    :param jobs: `uuid` or `assessment_id`, the id, and the account; empty if that is not known
+    """
+    from airflow_provider.event_loop import for_each
+    from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
+
+    accounts: dict[tuple[str, str], str] = {}
+    for column, identifier, account in sorted(jobs):
+        accounts[column, identifier] = account
+    own = [job for job, account in accounts.items() if account in ("", hook.account_digest)]
+    if len(own) < len(accounts):
+        log.warning(
+            "%s jobs are not deleted: they are of another host or account than the connection.",
+            len(accounts) - len(own),
+        )
+
+    async def delete_all() -> None:
+        async with await hook.get_async_conn() as client:
+            kinds = {"uuid": JOBS, "assessment_id": ASSESSMENTS}
+            await for_each(lambda job: kinds[job[0]].delete(client, job[1]), own, DELETES_IN_FLIGHT)
+
+    if own:
+        asyncio.run(delete_all())

@@ -1,0 +1,114 @@
+"""`erase`, `hold` and `release` on the command line, and the operator that erases."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider.cli.commands import main
+from airflow_provider.emulator import Emulator
+from airflow_provider.exceptions import ComplianceInputError, ComplianceServerError
+from airflow_provider.operators.erase import ComplianceEraseOperator
+from tests.evidence.erasable import ANNA, BERT, Tree
+from tests.evidence.nights import Nights, context_of
+from tests.support.speed import skip_fsync
+
+REASON = ("--reason", "A request")
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
+    skip_fsync(monkeypatch)
+    tree = Tree(Nights(f"file://{tmp_path}/out/", tmp_path / "in"))
+    tree.close(1, ANNA, BERT)
+    return tree
+
+
+def test_dry_run_lists_what_erase_then_erases(
+    tree: Tree, emulated_service: Emulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("erase", str(tree.path), "--source", ANNA, *REASON)
+    assert main([*given, "--dry-run", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert tree.statuses() == "OK"
+    assert main([*given, "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert {name: planned[name] for name in ("documents", "rows", "digests")} == {
+        name: done[name] for name in ("documents", "rows", "digests")
+    }
+    assert any("/results/" in name for name in planned["objects"])
+    assert done["record"].endswith("/_evidence/nights/00000002.json")
+    assert tree.find_traces(ANNA) == []
+    assert main(["verify", str(tree.path)]) == 0
+    assert "ERASED" in capsys.readouterr().out
+
+
+def test_held_document_is_refused_until_it_is_released(
+    tree: Tree, emulated_service: Emulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    below = str(tree.path / "dt=2026-03-01")  # the root is above it
+    assert main(["hold", below, "--source", "*Anna*", "--reason", "Lawsuit 7"]) == 0
+    assert main(["erase", below, "--source", ANNA, *REASON]) == 2
+    assert "by the hold of record 2 (Lawsuit 7)" in capsys.readouterr().err
+    assert main(["release", below, "--source", "*Anna*", "--reason", "Settled", "--json"]) == 0
+    assert main(["erase", below, "--source", ANNA, *REASON]) == 0
+    assert tree.find_traces(ANNA) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("erase", "{root}", *REASON), "Which document?"),
+        (("erase", "{root}", "--source", "file:///docs/none.pdf", *REASON), "No night below"),
+        (("erase", "{root}-2", "--source", ANNA, *REASON), "There are no nights at"),
+        (("hold", "{root}-2", "--source", ANNA, *REASON), "There are no nights at"),
+        (("hold", "{root}", "--source", "", *REASON), "Missing source"),
+        (("release", "{root}", "--source", ANNA, *REASON), "No hold has the pattern"),
+    ],
+)
+def test_wrong_usage_changes_nothing(
+    tree: Tree, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], error: str
+) -> None:
+    assert main([argument.format(root=tree.path) for argument in arguments]) == 2
+    assert error in capsys.readouterr().err
+    assert tree.statuses() == "OK"
+    assert sorted(path.name for path in tree.path.parent.iterdir()) == ["out"]
+
+
+def erase(tree: Tree, *sources: str, **parameters: Any) -> Any:
+    given = {"sources": list(sources), "reason": "A request", "root": tree.root.uri, **parameters}
+    context: Any = context_of(1, task_id="erase")
+    return ComplianceEraseOperator(task_id="erase", **given).execute(context)
+
+
+def test_operator_erases_and_deletes_jobs(tree: Tree, emulated_service: Emulator) -> None:
+    result = erase(tree, ANNA)
+    assert result == {
+        "record": f"{tree.root.uri}_evidence/nights/00000002.json",
+        "documents": 1,
+        "rows": 5,
+        "digests": 4,
+    }
+    assert tree.find_traces(ANNA) == []
+    assert emulated_service.count("cancel") == 1
+
+
+def test_retry_of_the_operator_completes_what_the_service_has_refused(
+    tree: Tree, emulated_service: Emulator
+) -> None:
+    emulated_service.fail("cancel", status=500, times=None)
+    with pytest.raises(ComplianceServerError):
+        erase(tree, ANNA)
+    assert tree.find_traces(ANNA) != []
+    emulated_service.clear_faults()
+    erase(tree, ANNA)
+    assert tree.find_traces(ANNA) == []
+    assert tree.statuses() == "ERASED OK OK OK"
+
+
+def test_operator_needs_a_root_with_nights(tree: Tree, tmp_path: Path) -> None:
+    with pytest.raises(ComplianceInputError, match="There are no nights at"):
+        erase(tree, ANNA, root=f"file://{tmp_path}/elsewhere/")

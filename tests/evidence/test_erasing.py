@@ -1,0 +1,317 @@
+"""Documents are erased without a trace, and the evidence of all others stays valid."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider.evidence import chain as chains
+from airflow_provider.evidence.holds import place_hold, release_holds
+from airflow_provider.exceptions import ComplianceInputError, ComplianceServerError, ComplianceStorageError
+from airflow_provider.storage import atomic
+from airflow_provider.storage.nights import EarlierNights, Night, TaskKey, latest_rows
+from tests.evidence.erasable import ANNA, BERT, Tree
+from tests.evidence.nights import Nights
+from tests.evidence.test_kills import COMPLETED, KILLED, in_process
+from tests.support.forking import may_fork
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    """With the real report of a night."""
+    return Tree(Nights(f"file://{tmp_path}/out/", tmp_path / "in"))
+
+
+def earlier_rows(tree: Tree) -> set[str]:
+    """Return the documents that a later night finds, by the entries of earlier ones."""
+    nights = EarlierNights(
+        tree.root, "ingest", Night("2026-03-20T00:00:00+00:00", "d/later"), TaskKey("d", "ingest")
+    )
+    rows = latest_rows(nights.entries(), "manifest", (ANNA, BERT), lambda row: row.get("source"))
+    return {row["source"] for _, row in rows}
+
+
+def test_nothing_of_an_erased_document_is_left(tree: Tree) -> None:
+    for day in (1, 2):
+        tree.close(day, ANNA, BERT)
+    tree.close(3, BERT)
+    tree.write_night(4, ANNA, BERT)  # not closed yet
+    assert len(tree.find_traces(ANNA)) > 20
+    before = tree.find_traces(BERT)
+    record = tree.erase(ANNA).record
+    assert tree.find_traces(ANNA) == []
+    assert tree.find_traces(BERT) == before
+    assert tree.statuses() == "ERASED ERASED ERASED OK OK"
+    # Four tables and a report; and the report that says that it has vanished.
+    assert [check.erased for check in tree.verify()] == [5, 5, 1, 0, 0]
+    assert earlier_rows(tree) == {BERT}
+    assert sorted(job[0] for job in tree.jobs) == ["assessment_id", "uuid"]
+    assert (record["reason"], record["by"], record["documents"]) == ("A request", "the officer", 1)
+    assert len(record["digests"]) == 8
+    assert "Anna" not in (tree.path / "_evidence/nights/00000004.json").read_text()
+
+
+def test_names_that_contain_each_other_are_told_apart(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.evidence import erasable
+
+    short, long = "file:///docs/plan.pdf", "file:///docs/exit-plan.pdf"
+    monkeypatch.setattr(erasable, "SECRET", {short: "It is short", long: "It is long"})
+    tree.close(1, short, long)
+    before = tree.find_traces(long)
+    tree.erase(short)
+    assert tree.find_traces(long) == before
+    page = (tree.path / "dt=2026-03-01/_assess/d/run/assess/report.html").read_text()
+    assert "It is long" in page
+    assert "It is short" not in page
+
+
+def test_dry_run_changes_nothing(tree: Tree) -> None:
+    tree.close(1, ANNA, BERT)
+    before = {path: path.read_bytes() for path in tree._files()}
+    found = tree.erasure(ANNA).find()
+    assert {path: path.read_bytes() for path in tree._files()} == before
+    assert sum(found.tables.values()) == 5
+    assert len(found.objects) == 2
+
+
+def test_unknown_document_is_an_error(tree: Tree) -> None:
+    tree.close(1, BERT)
+    with pytest.raises(ComplianceInputError, match=r"No night .* has the document"):
+        tree.erase(ANNA)
+    assert tree.statuses() == "OK"
+
+
+def test_results_of_an_equal_text_stay(tree: Tree) -> None:
+    tree.close(1, BERT, ANNA, same_results=True)
+    tree.erase(ANNA)
+    assert tree.statuses() == "ERASED OK OK"
+    assert (tree.path / "dt=2026-03-01/results/DORA-same.json").exists()
+    assert [job[1] for job in tree.jobs if job[0] == "assessment_id"] == []
+
+
+def test_rows_that_name_objects_elsewhere_remove_nothing_there(tree: Tree, tmp_path: Path) -> None:
+    other = tmp_path / "other.txt"
+    other.write_text("of others")
+    parameters = tree.write_night(1, ANNA)
+    manifest = Path(parameters["ingested"]["manifest"][7:])
+    row = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**row, "path": f"file://{other}"}) + "\n")
+    tree.erase(ANNA)
+    assert other.exists()
+
+
+def test_a_moved_tree_is_erased(tree: Tree, tmp_path: Path) -> None:
+    tree.close(1, ANNA, BERT)
+    tree.path.rename(tmp_path / "moved")
+    moved = Tree(Nights(f"file://{tmp_path}/moved/", tmp_path / "in"))
+    moved.erase(ANNA)
+    assert moved.find_traces(ANNA) == []
+    assert moved.statuses() == "ERASED OK OK"
+
+
+def test_documents_are_erased_one_after_the_other(tree: Tree) -> None:
+    tree.close(1, ANNA, BERT)
+    tree.erase(ANNA)
+    tree.erase(BERT)
+    assert tree.find_traces(ANNA) == tree.find_traces(BERT) == []
+    assert tree.statuses() == "ERASED OK OK OK OK"
+
+
+@pytest.mark.parametrize("what", ["rows", "report", "salt"])
+def test_an_erasure_hides_no_other_change(tree: Tree, what: str) -> None:
+    tree.close(1, ANNA, BERT)
+    tree.erase(ANNA)
+    folder = tree.path / "dt=2026-03-01"
+    (salts,) = folder.glob("_ingest/d/run/ingest/*.salts")
+    if what == "report":
+        (page,) = folder.glob("_night/*.html")
+        page.write_text(page.read_text() + " ")
+    else:
+        salts.write_text("-\n-\n")
+        if what == "rows":
+            (folder / "_ingest/d/run/ingest/manifest.jsonl").write_text("")
+    check = tree.verify()[0]
+    assert check.status == "CHANGED"
+
+
+# -- nights that are closed later
+
+
+def test_an_erased_document_has_not_vanished(tree: Tree) -> None:
+    tree.close(1, ANNA, BERT)
+    tree.erase(ANNA)
+    assert tree.close(2, BERT)["vanished"] == 0
+    assert tree.close(3, ANNA, BERT)["vanished"] == 0  # still in the sources: it is new
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_night_is_closed_after_documents_of_it_were_erased(tree: Tree, is_closed: bool) -> None:
+    """Its task has returned more rows than there are."""
+    parameters = tree.write_night(1, ANNA, BERT)
+    if is_closed:
+        tree.nights.close(1, **parameters)
+    tree.erase(ANNA)
+    assert tree.nights.close(1, **parameters, identity={"try_number": 2})["documents"] == 1
+    assert tree.statuses() == ("REPLACED OK OK OK" if is_closed else "OK OK OK")
+    tree.erase(BERT)
+    assert tree.find_traces(BERT) == []
+
+
+def test_lost_rows_are_still_noticed(tree: Tree) -> None:
+    parameters = tree.write_night(1, ANNA, BERT)
+    tree.erase(ANNA)
+    Path(parameters["ingested"]["manifest"][7:]).write_text("")
+    with pytest.raises(ComplianceInputError, match="has lost rows"):
+        tree.nights.close(1, **parameters)
+
+
+def test_a_night_that_is_closed_during_an_erasure_is_retried(tree: Tree) -> None:
+    tree.close(1, ANNA, BERT)
+    parameters = tree.write_night(2, ANNA, BERT)
+
+    def close(_: Any) -> None:
+        with pytest.raises(ComplianceStorageError, match=r"erasure of record 2 .* retry") as caught:
+            tree.nights.close(2, **parameters)
+        assert caught.value.transient
+
+    tree.erasure(ANNA).run(close)
+    assert tree.nights.close(2, **parameters, identity={"try_number": 2})["documents"] == 1
+    assert tree.statuses() == "ERASED OK OK OK"
+
+
+def test_a_night_that_read_its_tables_before_an_erasure_is_retried(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.close(1, ANNA, BERT)
+    parameters = tree.write_night(2, ANNA, BERT)
+    append = chains.Chain.append
+
+    def erase_before(chain: Any, make_record: Any) -> Any:
+        monkeypatch.undo()
+        tree.erase(ANNA)
+        return append(chain, make_record)
+
+    monkeypatch.setattr(chains.Chain, "append", erase_before)
+    with pytest.raises(ComplianceStorageError, match="erased while the night was being closed: retry"):
+        tree.nights.close(2, **parameters)
+    tree.nights.close(2, **parameters, identity={"try_number": 2})
+    assert tree.statuses() == "ERASED OK OK OK"
+
+
+def test_a_night_that_is_closed_while_an_erasure_looks_around_is_erased_too(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.close(1, ANNA, BERT)
+    parameters = tree.write_night(2, ANNA, BERT)
+    create_once = atomic.create_once
+
+    def close_before(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        tree.nights.close(2, **parameters)
+        return create_once(*arguments)
+
+    monkeypatch.setattr(chains, "create_once", close_before)
+    tree.erase(ANNA)
+    assert tree.statuses() == "ERASED ERASED OK OK"
+    assert tree.find_traces(ANNA) == []
+
+
+# -- kills, failures, and several at once
+
+
+@may_fork
+def test_a_kill_at_any_step_is_completed_by_the_next_attempt(tree: Tree, tmp_path: Path) -> None:
+    """With the name, or without it: what is left says which document it is."""
+    tree.close(1, ANNA, BERT)
+    step, kills = 0, Counter[int]()
+    while True:
+        step += 1
+        shutil.copytree(tree.path, tmp_path / str(step))
+        copy = Tree(Nights(f"file://{tmp_path}/{step}/", tmp_path / "in"))
+        process = in_process(copy.erase, ANNA, kill_step=step)
+        process.join()
+        if process.exitcode == COMPLETED:
+            break
+        assert process.exitcode == KILLED
+        records = len(list((copy.path / "_evidence/nights").glob("*.json")))
+        kills[records] += 1
+        if records == 1:  # nothing has begun
+            assert copy.statuses() == "OK"
+            continue
+        if records == 2:
+            copy.erase(*([ANNA] if step % 2 else []), resume=True)
+        assert copy.find_traces(ANNA) == []
+        assert copy.statuses().startswith("ERASED OK OK")
+        assert earlier_rows(copy) == {BERT}
+    assert kills.keys() == {1, 2, 3}
+    assert kills[2] > 20
+
+
+def test_jobs_that_can_not_be_deleted_are_deleted_by_the_next_attempt(tree: Tree) -> None:
+    tree.close(1, ANNA, BERT)
+
+    def fail(_: Any) -> None:
+        raise ComplianceServerError("The service is down.", status=503)
+
+    with pytest.raises(ComplianceServerError):
+        tree.erasure(ANNA, task="d/run/erase").run(fail)
+    tree.erase(ANNA, task="d/run/erase")  # a retry of the same task
+    assert len(tree.jobs) == 2
+    assert tree.find_traces(ANNA) == []
+    assert tree.statuses() == "ERASED OK OK OK"
+
+
+def test_a_second_erasure_waits_for_the_first_one(tree: Tree) -> None:
+    tree.close(1, ANNA, BERT)
+
+    def erase_other(_: Any) -> None:
+        with pytest.raises(ComplianceStorageError, match="once the erasure of record 2 is complete"):
+            tree.erase(BERT, task="another")
+        with pytest.raises(ComplianceStorageError, match="Documents can be held once"):
+            place_hold(tree.root, BERT, "A lawsuit", "the lawyer")
+
+    tree.erasure(ANNA, task="one").run(erase_other)
+    tree.erase(BERT)
+    assert tree.find_traces(ANNA) == tree.find_traces(BERT) == []
+
+
+# -- holds
+
+
+def test_held_document_is_not_erased_until_it_is_released(tree: Tree) -> None:
+    tree.close(1, ANNA, BERT)
+    place_hold(tree.root, "*/Anna*", "A lawsuit", "the lawyer")
+    before = tree.find_traces(ANNA)
+    with pytest.raises(ComplianceInputError, match=r"Release the hold first.*record 2 \(A lawsuit\)"):
+        tree.erase(ANNA, BERT)
+    assert tree.find_traces(ANNA) == before
+    tree.erase(BERT)
+    with pytest.raises(ComplianceInputError, match=r"No hold has the pattern 'Anna'. In force: '\*/Anna\*'"):
+        release_holds(tree.root, "Anna", "The end", "the lawyer")
+    release_holds(tree.root, "*/Anna*", "The end", "the lawyer")
+    tree.erase(ANNA)
+    assert "Anna" not in "".join(path.read_text() for path in (tree.path / "_evidence").rglob("*.json"))
+
+
+def test_pattern_of_a_released_hold_is_erased_with_the_document(tree: Tree) -> None:
+    tree.close(1, ANNA, BERT)
+    place_hold(tree.root, ANNA, "A lawsuit", "the lawyer")
+    release_holds(tree.root, ANNA, "The end", "the lawyer")
+    tree.erase(ANNA)
+    assert tree.find_traces(ANNA) == []
+    assert tree.statuses() == "ERASED ERASED OK OK OK"
+
+
+def test_nothing_is_erased_while_a_hold_is_not_known(tree: Tree) -> None:
+    tree.close(1, ANNA, BERT)
+    place_hold(tree.root, "*/other", "A lawsuit", "the lawyer")
+    (pattern,) = (tree.path / "_holds").iterdir()
+    pattern.unlink()
+    with pytest.raises(ComplianceStorageError, match="what the hold of record 2 covers is not known"):
+        tree.erase(ANNA)
+    assert tree.statuses() == "OK CHANGED"
