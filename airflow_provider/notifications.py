@@ -72,14 +72,16 @@ class ComplianceProgressNotifier(BaseNotifier):
     def _describe(self, noun: str, items: Sequence[Any], total: int) -> Iterator[str]:
         counts = Counts(item.state for item in items)
         since = (datetime.now(UTC) - timedelta(seconds=self.stuck_after)).isoformat()
-        stuck = [item for item in items if item.state is SUBMITTED and (item.submitted_at or since) < since]
+        stuck = [
+            item for item in items if item.state is SUBMITTED and str(item.submitted_at or since) < since
+        ]
         yield (
             f"{counts.done:,} of {total:,} {noun} are done ({counts[FAILED]:,} of them failed), "
             f"{counts[SUBMITTED]:,} are in flight ({len(stuck):,} of them stuck), "
             f"{total - counts.done - counts[SUBMITTED]:,} are missing."
         )
-        for item in sorted(stuck, key=lambda item: item.submitted_at)[:MAX_SHOWN]:
-            yield f"- stuck since {item.submitted_at[:16]}: '{item.label}', job {item.job_id}"
+        for item in sorted(stuck, key=lambda item: str(item.submitted_at))[:MAX_SHOWN]:
+            yield f"- stuck since {str(item.submitted_at)[:16]}: '{item.label}', job {item.job_id}"
         for item in [item for item in items if item.state is FAILED][:MAX_SHOWN]:
             yield f"- failed: '{item.label}': {item.error}"
 
@@ -96,6 +98,6 @@ def find_tasks(
     yield from (("documents", Document, task) for task in ingesting)
     yield from (("assessments", Cell, task) for task in assessing)
     if not ingesting and not assessing and depth:
-        for name in folder.list_names():
+        for name in folder.list_names("directory"):
             if "=" in name and (not run or not name.startswith("run=") or name == run):
                 yield from find_tasks(folder / name, run, depth - 1)

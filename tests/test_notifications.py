@@ -98,6 +98,18 @@ def test_failure_callback_says_how_far_the_run_is(root: Path, place: str) -> Non
     check(message)
 
 
+def test_plain_file_and_odd_time_in_a_journal_do_not_stop_it(root: Path) -> None:
+    (root / "a=b.txt").write_text("x")
+    odd: Any = 17
+    items = [Document("odd", job_id="j", state=SUBMITTED, submitted_at=odd), in_flight("d.pdf", 3.0)]
+    leave(root / "dt=2026-01-02" / "run=s", items, total=2, run_id="s")
+    lines = Notifier(f"file://{root}/").describe("d", "s").splitlines()
+    assert lines[1].startswith(
+        "0 of 2 documents are done (0 of them failed), 2 are in flight (2 of them stuck)"
+    )
+    assert lines[2] == "- stuck since 17: 'odd', job j"
+
+
 def test_run_without_a_journal_says_so(tmp_path: Path) -> None:
     notifier = Notifier(f"file://{tmp_path}/")
     assert notifier.describe("d", "r") == "DAG d, run r:\nNo document was submitted."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import platform
+import re
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from airflow import __version__ as airflow_version
 from airflow_provider.evidence.chain import Chain, ChainRecord
 from airflow_provider.evidence.history import RecordKey, find_earlier, task_of
 from airflow_provider.evidence.holds import ERASURE, RECORD_VERSION, check_not_erasing
-from airflow_provider.evidence.manifests import INGEST, Outputs, States, find_unsuccessful
+from airflow_provider.evidence.manifests import INGEST, REVIEW, Outputs, States, find_unsuccessful
 from airflow_provider.evidence.tables import NightTable, below, is_below, store_once
 from airflow_provider.evidence.totals import NightCounts, digest_row
 from airflow_provider.exceptions import (
@@ -70,6 +71,7 @@ class Closing:
         self._ti = context["ti"]
         self._outputs = outputs
         self._missing, self._failed = find_unsuccessful(self._ti, outputs, states, writers)
+        self._tasks = {task_id for task_id, _ in states}
         self._destination = destination
         self._root = root
         self._log = log
@@ -175,14 +177,21 @@ class Closing:
         return sum(record["rows"].get(name, 0) for record in records if record.get("kind") == ERASURE)
 
     def _is_closed_by(self, revision: ChainRecord) -> bool:
-        """Return whether a revision has all that this task has, and nothing else."""
-        record = revision.record
-        return (
-            record.get("run") == self._key.run  # another run for the same date is another attempt at it
-            and record.get("missing") == self._missing
-            and record.get("failed_tasks") == self._failed
-            and record["manifests"] == [table.describe(self._root) for table in self._tables]
-        )
+        """Return whether a revision has all that this task has, and nothing else.
+
+        What another task of the run has added of reviews does not count: this task knows nothing of them.
+        """
+        record, mine = revision.record, [table.describe(self._root) for table in self._tables]
+        tables, missing, failed = record["manifests"], record.get("missing"), record.get("failed_tasks")
+        if task_of(record) != self._key.task:
+            tables = [table for table in tables if table in mine or table["kind"] != REVIEW]
+            missing, failed = (list(filter(self._is_upstream, names or ())) for names in (missing, failed))
+        is_same = (tables, missing, failed) == (mine, self._missing, self._failed)
+        return is_same and record.get("run") == self._key.run  # another run is another attempt at the night
+
+    def _is_upstream(self, instance: str) -> bool:
+        """Return whether this task knows the state of a task instance, such as `ingest[3] (failed)`."""
+        return re.split(r"\[| \(", instance)[0] in self._tasks
 
     def _check_erasures(self, head: ChainRecord | None) -> None:
         """Stop if documents are erased now, or were since the tables were read: a retry reads them again."""

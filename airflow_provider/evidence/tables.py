@@ -163,7 +163,8 @@ def download(origin: Location, copy: Path) -> None:
 
 def is_below(location: Location, root: Location) -> bool:
     """Return whether a location is below the root, written the same way."""
-    return f"{location.uri.rstrip('/')}/".startswith(f"{root.uri.rstrip('/')}/")
+    is_prefix = f"{location.uri.rstrip('/')}/".startswith(f"{root.uri.rstrip('/')}/")
+    return is_prefix and ".." not in below(location, root).split("/")
 
 
 def below(location: Location, root: Location) -> str:

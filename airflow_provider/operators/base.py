@@ -26,7 +26,7 @@ from airflow.providers.common.compat.sdk import (
 
 from airflow_provider.compat import HAS_FORMS, apply_map_index_template
 from airflow_provider.event_loop import EventLoop
-from airflow_provider.exceptions import ComplianceError
+from airflow_provider.exceptions import ComplianceError, ComplianceSupersededError
 from airflow_provider.hooks.compliance import ComplianceHook, check_hook_class
 from airflow_provider.hooks.non_retryable import as_non_retryable
 from airflow_provider.lineage import Lineage
@@ -78,6 +78,8 @@ def entry_point(method: Entry) -> Entry:
                 advice = "This was the last attempt: clear the task to try again."
             elif not is_final:
                 advice = "Airflow tries again."
+            elif isinstance(error, ComplianceSupersededError):
+                advice = "Nothing is to be done."
             # On one line, before Airflow logs it with its traceback.
             self.log.log(logging.ERROR, "%s %s", error, advice)
             if not is_final:

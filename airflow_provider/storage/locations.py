@@ -171,16 +171,20 @@ class Location:
         with storage_errors(self, "cleaned up"), suppress(FileNotFoundError):
             self.fs.rm_file(self.path)
 
-    def list_names(self) -> list[str]:
-        """Return the names of what is directly below this prefix, in order, as it is now."""
+    def list_names(self, kind: str = "") -> list[str]:
+        """Return the names of what is directly below this prefix, in order, as it is now.
+
+        :param kind: only `directory` or `file`, as fsspec calls them
+        """
         path = self.path.rstrip("/")
         with storage_errors(self, "searched"):
             self.fs.invalidate_cache(path)
             try:
-                found = self.fs.ls(path, detail=False)
+                found = self.fs.ls(path, detail=bool(kind))
             except FileNotFoundError:
                 return []
-        return sorted(name.rstrip("/").rpartition("/")[2] for name in found)
+        names = [info["name"] for info in found if info["type"] == kind] if kind else found
+        return sorted(name.rstrip("/").rpartition("/")[2] for name in names)
 
     def __truediv__(self, name: str) -> Location:
         inner = Location(self.uri.rstrip("/") + "/" + name)

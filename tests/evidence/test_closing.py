@@ -254,12 +254,28 @@ def test_a_second_task_of_the_run_adds_a_revision_with_its_own_inputs(nights: Ni
     assert (evening["revision"], evening["documents"], evening["decisions"]) == (2, 1, 1)
     (head,) = nights.in_force
     assert head.record["replaces"]["sha256"] == morning["sha256"]
+    # The first task adds nothing when it is cleared, because it knows no decisions.
+    assert nights.close(1, **outputs) == evening
     # The next night, again by the first task, is compared with the one in force.
     nights.close(2, ingested=nights.ingested("i2", a="FAILED"), assessed=outputs["assessed"])
     third = nights.entries[-1].record
     assert (third["series"], third["compared_with"]["number"]) == ("d/dt=*", 2)
     # What a close is not given is not in its revision.
     assert nights.close(1, reviewed=[decision("a")], **later)["documents"] == 0
+
+
+def test_the_first_task_of_a_reviewed_run_adds_a_revision_if_its_own_outputs_changed(nights: Nights) -> None:
+    outputs = {"ingested": nights.ingested("i", a="COMPLETED")}
+    later: dict[str, Any] = {"identity": {"task_id": "close_reviewed"}, "reviewed": [decision("a")]}
+    states = {"ingest": "success"}
+    nights.close(1, **outputs, states=states)
+    evening = nights.close(1, **outputs, **later, states=states | {"review": "failed"})
+    assert evening["missing"] == 1
+    assert nights.close(1, **outputs, states=states) == evening
+    failed = nights.close(1, **outputs, states={"ingest": "failed"})
+    assert (failed["revision"], failed["decisions"], failed["missing"]) == (3, 0, 1)
+    changed = nights.close(1, ingested=nights.ingested("j", a="FAILED"), states=states)
+    assert (changed["revision"], changed["failed"]) == (4, 1)
 
 
 def test_a_night_is_compared_with_the_one_before_whichever_task_closed_it_first(nights: Nights) -> None:
@@ -482,6 +498,11 @@ def test_a_manifest_that_is_damaged_or_of_another_kind_is_refused(
 def test_a_root_that_the_destination_is_not_below_is_refused(nights: Nights, root: str) -> None:
     with pytest.raises(AirflowFailException, match=r"destination .* is not below the root"):
         nights.close(1, root=root.format(base=nights.base))
+
+
+def test_destination_that_leaves_its_root_is_refused(nights: Nights) -> None:
+    with pytest.raises(AirflowFailException, match=r"destination .* is not below the root"):
+        close(f"{nights.base}dt=2026-03-01/../../elsewhere/", 1)
 
 
 @pytest.mark.parametrize("destination", ["", "None", None])

@@ -221,6 +221,7 @@ DOWN = exc.ComplianceServerError("Down.", status=503)
             "A retry would not help. Correct this, then clear the task.",
         ),
         (DOWN, 1, "Airflow tries again."),
+        (exc.ComplianceSupersededError.by({"try_number": 2}), 1, "Nothing is to be done."),
         (DOWN, 2, "This was the last attempt: clear the task to try again."),
     ],
 )
