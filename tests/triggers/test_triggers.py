@@ -15,6 +15,7 @@ import pytest
 from airflow_provider import compat
 from airflow_provider.emulator import Emulator
 from airflow_provider.triggers import base
+from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from tests.support.attempts import fire, until
 from tests.support.jobs import completed, running
@@ -90,6 +91,19 @@ def test_a_trigger_is_rebuilt_from_its_row() -> None:
     assert path == "airflow_provider.triggers.content.ComplianceContentTrigger"
     again = ComplianceContentTrigger(**kwargs)
     assert again.serialize() == one.serialize()
+    other = ComplianceAssessmentTrigger(CONN, ["a"], 0.1, 1.0, cancel_on_kill=True, hook_class="a.b")
+    path, kwargs = other.serialize()
+    assert path == "airflow_provider.triggers.assessment.ComplianceAssessmentTrigger"
+    assert ComplianceAssessmentTrigger(**kwargs).serialize() == other.serialize()
+
+
+def test_on_kill_cancels_assessments_alike(service: Emulator, killed: Killed) -> None:
+    ids = [service.add_assessment({"text": "audit"})["uuid"] for _ in range(2)]
+    service.set_assessment(ids[0], status="RUNNING")
+    made = ComplianceAssessmentTrigger(CONN, [*ids, "gone"], 0.1, time.time() + 240, cancel_on_kill=True)
+    asyncio.run(made.on_kill())
+    assert service.count("cancel_assessment", 200) == service.count("cancel_assessment") == 1
+    assert [found["uuid"] for found in service.assessments()] == [ids[1]]
 
 
 # "None" is a task that was cleared and is not scheduled yet.
