@@ -23,6 +23,7 @@ MAX_TRIES = 3  # of an item until it has failed, if other items succeed meanwhil
 OUTAGE_RETRY_SECONDS = 300.0  # if there are no other items to compare with
 # Few tries, because the service may have taken each submit that ended in an error.
 FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 2.0, 120.0
+HOLD_CHECK_SECONDS = 5.0  # between looks whether a step that is held may be tried
 MIN_MANY_ITEMS = 4
 
 
@@ -105,12 +106,25 @@ class RetryTracker:
         self._errors: dict[tuple[Hashable, str], _ItemErrors] = {}
         self._steps: dict[Hashable, _Step] = {}
 
-    def record_success(self, step: Hashable, key: str, started_at: float) -> None:
-        """Record that a step which was started at that time has succeeded."""
+    def record_success(self, step: Hashable, key: str, started_at: float) -> list[str]:
+        """Record that a step which was started at that time has succeeded.
+
+        :return: items that need not wait any longer: they met an outage, which is over
+        """
         self._errors.pop((step, key), None)
+        waiting = self._errors.items() if self._step(step).failing_since is not None else ()
+        # No other item has succeeded since their first error, or they would have been given up.
+        late = [
+            at
+            for at, errors in waiting
+            if at[0] == step and errors.count > MAX_TRIES and errors.since < started_at
+        ]
+        for at in late:
+            del self._errors[at]
         last = self._step(step).last_success_at
         last = started_at if last is None else max(started_at, last)
         self._steps[step] = _Step(has_worked=True, last_success_at=last)
+        return [key for _, key in late]
 
     def record_earlier_success(self, step: Hashable) -> None:
         """Record that a step has succeeded in an earlier attempt."""

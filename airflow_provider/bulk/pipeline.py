@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic
 
-from airflow_provider.bulk.backoff import AdaptiveLimiter, RetryTracker
+from airflow_provider.bulk.backoff import HOLD_CHECK_SECONDS, AdaptiveLimiter, RetryTracker
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.counts import Counts, RetryLog
 from airflow_provider.bulk.items import (
@@ -89,7 +89,7 @@ class Pipeline(Generic[I]):
         self._updates: Subscription
         self._queue: list[tuple[int, int, I]] = []  # a heap
         self._order = itertools.count()
-        self._backoffs: dict[str, asyncio.TimerHandle] = {}
+        self._backoffs: dict[str, tuple[asyncio.TimerHandle, I]] = {}
         self._has_logged_traceback = False
 
     def start(self, updates: Subscription) -> None:
@@ -173,10 +173,7 @@ class Pipeline(Generic[I]):
         """Fetch what is completed without further delay, and do nothing else from now on."""
         self.is_past_deadline = True
         self._limiter.lift()  # submits that stall count as requests
-        for item in self.items:
-            if item.state is READY and (backoff := self._backoffs.get(item.key)):
-                backoff.cancel()
-                self._enqueue(item)
+        self._retry_now([item.key for item in self.items if item.state is READY])
 
     def forget_job(self, job_id: str) -> None:
         """Let the next attempt submit the items of a job again that was cancelled."""
@@ -220,7 +217,12 @@ class Pipeline(Generic[I]):
         self.has_changed.set()
 
     def _enqueue_later(self, delay: float, item: I) -> None:
-        self._backoffs[item.key] = asyncio.get_running_loop().call_later(delay, self._enqueue, item)
+        self._backoffs[item.key] = asyncio.get_running_loop().call_later(delay, self._enqueue, item), item
+
+    def _retry_now(self, keys: Iterable[str]) -> None:
+        for timer, item in [self._backoffs[key] for key in keys if key in self._backoffs]:
+            timer.cancel()
+            self._enqueue(item)
 
     def _watch(self, item: I) -> None:
         """Wait for its job."""
@@ -239,7 +241,7 @@ class Pipeline(Generic[I]):
             _, _, item = heapq.heappop(self._queue)
             state = item.state
             if not self.is_past_deadline and (delay := self.retries.hold_seconds(state)):
-                self._enqueue_later(delay, item)
+                self._enqueue_later(min(delay, HOLD_CHECK_SECONDS), item)
                 continue
             self.sends_in_flight += state is not READY
             try:
@@ -275,7 +277,7 @@ class Pipeline(Generic[I]):
             self._fail_unexpectedly(item, error)
         else:
             if item.state is not state:  # else the service was not asked
-                self.retries.record_success(state, item.key, started_at)
+                self._retry_now(self.retries.record_success(state, item.key, started_at))
             if written:
                 await written
 

@@ -104,6 +104,18 @@ def test_a_success_of_others_restarts_the_count(clock: Clock) -> None:
         assert tracker.next_delay("submit", str(number), FAULT) == 2.0
 
 
+def test_success_of_another_item_ends_the_wait_of_those_that_met_an_outage(clock: Clock) -> None:
+    tracker = RetryTracker(4, clock)
+    began = clock.now
+    for step, key, errors in (("submit", "a", 4), ("submit", "b", 3), ("fetch", "c", 4)):
+        for _ in range(errors):
+            tracker.next_delay(step, key, FAULT)
+    assert tracker.record_success("submit", "x", began) == []  # it may have been sent before the outage
+    tracker.next_delay("submit", "y", FAULT)
+    assert tracker.record_success("submit", "x", began + 1) == ["a"]
+    assert tracker.next_delay("submit", "a", FAULT) == 2.0  # as for a first error
+
+
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_few_items_however_often_are_not_many(clock: Clock, concurrency: int) -> None:
     tracker = RetryTracker(concurrency, clock)

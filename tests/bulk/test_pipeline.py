@@ -210,6 +210,16 @@ def test_error_of_all_items_has_one_traceback_and_logs_the_retries(
     ]
 
 
+def test_all_items_continue_when_one_of_them_succeeds_after_an_outage(night: Night) -> None:
+    items = [Item("a"), Item("b"), Item("c")]
+    for item in items:
+        night.service.job(item.key, DONE)
+        night.outcome("submit", item.key, AWAY, AWAY, AWAY, 4.0 if item.key == "c" else AWAY)
+    night.run(*items)
+    assert {item.state for item in items} == {COMPLETED}
+    assert sorted(call for call in night.steps.of("submit") if call[0] > 26) == [(30, "a"), (30, "b")]
+
+
 def test_an_item_that_fails_while_others_succeed_is_given_up(night: Night) -> None:
     night.service.job("b", DONE)
     night.outcome("submit", "a", AWAY, AWAY, AWAY)
