@@ -124,18 +124,6 @@ def test_failing_logins_show_no_secret(
     assert not [secret for secret in SECRETS if secret in text]
 
 
-def test_a_refused_refresh_shows_no_secret(
-    run: Any, service: Service, everything_logged: pytest.LogCaptureFixture
-) -> None:
-    service.on("GET /api/v1/frameworks", Reply(401))
-    service.on("POST /token", service._issue_token, echo(400))
-    with pytest.raises(ComplianceError) as caught:
-        run("list_frameworks")
-    assert len(service.grants()) == 3
-    text = shown(caught.value) + everything_logged.text
-    assert not [secret for secret in SECRETS if secret in text]
-
-
 class Fading(io.BytesIO):
     """A document whose store goes away while it is sent."""
 
@@ -145,11 +133,17 @@ class Fading(io.BytesIO):
         return super().read(size)
 
 
-def test_an_upload_that_breaks_shows_no_secret(
-    run: Any, service: Service, everything_logged: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("method", "args"), [("list_frameworks", ()), ("submit_file", (Fading(PDF * 300_000),))]
+)
+def test_a_refused_refresh_and_an_upload_that_breaks_show_no_secret(
+    run: Any, service: Service, everything_logged: pytest.LogCaptureFixture, method: str, args: Any
 ) -> None:
+    service.on("GET /api/v1/frameworks", Reply(401))
+    service.on("POST /token", service._issue_token, echo(400))
     with pytest.raises(ComplianceError) as caught:
-        run("submit_file", Fading(PDF * 300_000))
+        run(method, *args)
+    assert len(service.grants()) == (1 if args else 3)
     text = shown(caught.value) + everything_logged.text
     assert not [secret for secret in SECRETS if secret in text]
 

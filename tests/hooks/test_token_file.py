@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import fcntl
 import hashlib
@@ -10,7 +9,6 @@ import json
 import os
 import pickle
 import stat
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,7 +18,6 @@ import pytest
 from pydantic import SecretStr
 
 from airflow_provider import exceptions as exc
-from airflow_provider.client.aio import AsyncComplianceClient
 from airflow_provider.client.base import SharedState
 from airflow_provider.client.settings import CLIENT_CREDENTIALS, Settings
 from airflow_provider.client.tokens import TokenStoreError
@@ -174,37 +171,6 @@ def test_a_lock_file_that_was_removed_is_not_a_lock(
     monkeypatch.setattr(fcntl, "flock", remove_first)
     assert file.try_lock() is None
     assert file.try_lock()
-
-
-def test_who_waits_for_the_lock_blocks_no_event_loop_and_can_be_cancelled(
-    service: Service, directory: Path, settings: Settings
-) -> None:
-    service.on(FRAMEWORKS, Reply(json=[]))
-    held = TokenFile(directory, settings).try_lock()
-    assert held
-
-    async def scenario() -> None:
-        state = SharedState(settings, TokenFile(directory, settings))
-        async with AsyncComplianceClient(settings, shared=state) as client:
-            waiting = asyncio.create_task(client.list_frameworks())
-            follower = asyncio.create_task(client.list_frameworks())
-            for _ in range(10):  # of which a busy machine may stall in some
-                ticks, until = 0, time.monotonic() + 0.2
-                while time.monotonic() < until:
-                    await asyncio.sleep(0.005)
-                    ticks += 1
-                if ticks > 2:
-                    break
-            assert ticks > 2
-            assert not service.received
-            waiting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
-            held.release()
-            assert await follower == []  # which leads now
-
-    asyncio.run(scenario())
-    assert service.grants() == ["password"]
 
 
 # -- files and directories that are not as they should be

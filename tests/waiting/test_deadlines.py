@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from datetime import timedelta
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +15,6 @@ from airflow_provider.operators.content import ComplianceSubmitUrlOperator
 from airflow_provider.sensors.content import ComplianceContentSensor
 from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.waiting import deadlines, waits
 from airflow_provider.waiting.kinds import JOBS
 from tests.support.attempts import Attempts, fire
 from tests.support.jobs import completed, running
@@ -29,55 +25,6 @@ PAGE = "http://127.0.0.1:9/page"
 
 def submit(**kwargs: Any) -> ComplianceSubmitUrlOperator:
     return ComplianceSubmitUrlOperator(task_id="t", url=PAGE, wait_for_completion=True, **kwargs)
-
-
-@pytest.mark.parametrize("kind", ["submit", "sensor", "transfer"])
-def test_a_job_that_completes_just_before_the_deadline_is_a_success(
-    service: Emulator,
-    attempts: Attempts,
-    monkeypatch: pytest.MonkeyPatch,
-    deferrable: bool,
-    kind: str,
-    tmp_path: Path,
-) -> None:
-    """However seldom it is polled."""
-    monkeypatch.setattr(JOBS, "min_interval", 3600.0)
-    how: dict[str, Any] = {"deferrable": deferrable, "timeout": 0.5, "poll_interval": 3600}
-    task: Any
-    if kind == "submit":
-        task = submit(**how)
-    elif kind == "sensor":
-        task = ComplianceContentSensor(task_id="t", uuid=running(service), **how)
-    else:
-        task = ComplianceContentToObjectStorageOperator(
-            task_id="t", uuid=running(service), destination=f"{tmp_path}/", wait_for_completion=True, **how
-        )
-
-    def finish(*_: Any) -> None:
-        for job in service.jobs():
-            service.set_job(job["uuid"], status="COMPLETED")
-
-    poll = JOBS.poll
-
-    begin, is_polled = (time.time(), time.monotonic()), threading.Event()
-
-    async def poll_then_finish(*args: Any) -> None:
-        await poll(*args)
-        finish()
-        is_polled.set()
-
-    if deferrable:
-        attempts.while_deferred = finish
-    else:
-        monkeypatch.setattr(JOBS, "poll", poll_then_finish)
-        clock = SimpleNamespace(  # which stands still until the first poll: else that may be the last
-            time=lambda: time.time() if is_polled.is_set() else begin[0],
-            monotonic=lambda: time.monotonic() if is_polled.is_set() else begin[1],
-        )
-        for module in (deadlines, waits):
-            monkeypatch.setattr(module, "time", clock)
-    attempts.run(task)
-    assert service.count("cancel") == 0
 
 
 def test_all_who_share_a_deadline_share_the_last_poll(

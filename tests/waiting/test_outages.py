@@ -19,7 +19,6 @@ from airflow_provider.client.models import Assessment, ContentJob
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators.content import ComplianceSubmitUrlOperator
 from airflow_provider.sensors.content import ComplianceContentSensor
-from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting import rules as polling
 from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS, MAX_POLLED_ALONE, JobKind
@@ -96,25 +95,6 @@ def test_a_rescheduled_sensor_outlasts_a_blip(
     assert task.poke({})
 
 
-@pytest.mark.parametrize("status", [401, 403, 405])
-def test_assessments_outlast_a_blip(service: Emulator, status: int) -> None:
-    known = [service.add_assessment({})["uuid"] for _ in range(3)]
-    for each in known:
-        service.set_assessment(each, status="RUNNING")
-
-    async def scenario() -> dict[str, Any]:
-        waiting = asyncio.create_task(fire(ComplianceAssessmentTrigger(CONN, known, 0.1, SOON)))
-        await until(lambda: service.count("get_assessment", 200) >= 3)
-        service.fail("get_assessment", status=status, times=None)
-        await until(lambda: service.count("get_assessment", status) >= 6)
-        service.clear_faults()
-        for each in known:
-            service.set_assessment(each, status="COMPLETED")
-        return await waiting
-
-    assert asyncio.run(scenario())["status"] == "success"
-
-
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_after_an_outage_the_task_is_retried(
     service: Emulator, attempts: Attempts, deferrable: bool, monkeypatch: pytest.MonkeyPatch, status: int
@@ -130,18 +110,6 @@ def test_after_an_outage_the_task_is_retried(
     assert caught.value.transient
     assert not isinstance(caught.value, AirflowFailException)
     assert service.count("cancel") == 0
-
-
-def test_an_outage_ends_a_rescheduled_sensor_with_a_retry(
-    service: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(polling, "OUTAGE_SECONDS", 0.05)
-    for operation in ("get_statuses", "get_status"):
-        service.fail(operation, status=403, times=None)
-    task = ComplianceContentSensor(task_id="t", uuid="u", mode="reschedule", poke_interval=1)
-    with pytest.raises(exc.ComplianceError, match="No request has succeeded") as caught:
-        task.poke({})
-    assert not isinstance(caught.value, AirflowFailException)
 
 
 def test_a_rotated_password_ends_nothing(service: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,26 +130,6 @@ def test_a_rotated_password_ends_nothing(service: Emulator, monkeypatch: pytest.
 
     assert [each["status"] for each in asyncio.run(scenario())] == ["success"] * 20
     assert service.count("login") == 3
-
-
-@pytest.mark.parametrize("is_new", [False, True], ids=["the old connection", "a new one that is wrong, too"])
-def test_a_password_that_stays_wrong_ends_the_wait_with_a_retry(
-    service: Emulator, monkeypatch: pytest.MonkeyPatch, is_new: bool
-) -> None:
-    uuid = running(service)
-    monkeypatch.setattr(polling, "OUTAGE_SECONDS", 0.2)
-
-    async def scenario() -> dict[str, Any]:
-        waiting = asyncio.create_task(fire(ComplianceContentTrigger(CONN, [uuid], 0.1, SOON)))
-        await until(lambda: service.count("get_statuses", 200))
-        rotate(service)
-        if is_new:
-            connect(service, monkeypatch, password="wrong again")
-        return await waiting
-
-    ending = asyncio.run(scenario())
-    assert (ending["status"], ending["transient"]) == ("error", True)
-    assert service.count("login") == (3 if is_new else 2)
 
 
 def test_a_gateway_that_refuses_a_fresh_token_is_outlasted_by_a_new_process(service: Emulator) -> None:
