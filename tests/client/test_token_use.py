@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from airflow_provider import exceptions as exc
 from airflow_provider.client import base, tokens
 from airflow_provider.client.aio import AsyncComplianceClient
 from airflow_provider.client.base import PendingRefresh, TokenProvider, get_shared_state
+from airflow_provider.client.http.wire import Pause
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.sync import ComplianceClient
 from tests.support.service import Hang, Received, Reply, Service
@@ -267,6 +268,26 @@ def test_a_leader_whose_loop_died_is_not_waited_for_for_ever(
     shared.tokens.abandon(dead)  # and should it come back after all, it disturbs no one
     assert run("list_frameworks") == []
     assert service.grants() == ["password"]
+
+
+def test_steps_of_an_async_client_let_its_event_loop_run(settings: Settings) -> None:
+    future: Future[str] = Future()
+
+    def steps() -> Any:
+        yield Pause(0.001)
+        assert "paused" in done
+        yield base.Wait(future, 30.0)
+        return future.result()
+
+    done: list[str] = []
+
+    async def scenario() -> str:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(done.append, "paused")
+        loop.call_later(0.002, future.set_result, "waited")
+        return str(await AsyncComplianceClient(settings)._perform(steps()))
+
+    assert asyncio.run(scenario()) == "waited"
 
 
 def test_a_blocking_call_on_the_thread_of_the_event_loop_does_not_wait_for_the_loop(
