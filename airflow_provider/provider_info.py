@@ -146,6 +146,13 @@ CONFIG_OPTIONS: dict[str, dict[str, Any]] = {
         "example": '{"s3://my_aws@compliance/": "https://compliance.example.com/"}',
         "default": "",
     },
+    "timestamp_url": {
+        "description": "Address of an RFC 3161 authority, which signs the hash of the record of every closed "
+        "night. If it does not answer, the night is closed without.",
+        "type": "string",
+        "example": "https://timestamps.example.com/",
+        "default": "",
+    },
     "share_tokens": {
         "description": "Let all processes of a host share one login, unless the connection sets it.",
         "type": "boolean",

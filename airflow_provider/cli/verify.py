@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.cli.commands import (
@@ -34,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     if not stores:
         return FAILED
     since = options.since.isoformat() if options.since else ""
-    known = {"head": options.head, "contains": options.contains, "pack": options.pack}
+    known = {name: getattr(options, name) for name in ("head", "contains", "pack", "ca")}
     verifier = Verifier(stores[0], stores[1:], since=since, **known)
     return print_json(verifier) if options.json else report(verifier)
 
@@ -43,7 +44,7 @@ def open_stores(options: argparse.Namespace) -> list[Any]:
     """Return the store of the nights, and the other ones that may be read; none if there are no nights."""
     from airflow_provider.cli.access import find_above, open_location
     from airflow_provider.evidence.stores import RemoteStore
-    from airflow_provider.evidence.verifier import NIGHTS, Folder
+    from airflow_provider.evidence.verifier import NIGHTS, RECORD_NAME, Folder
 
     opened = [
         open_location(uri, use_connection=options.use_connection) for uri in (options.uri, *options.also)
@@ -52,7 +53,7 @@ def open_stores(options: argparse.Namespace) -> list[Any]:
         print_error(note)
     given, *also = [location for location, _ in opened]
     root = find_above(given, NIGHTS)
-    if root is None:
+    if root is None or not any(map(RECORD_NAME.fullmatch, (root / NIGHTS).list_names())):
         print_error(
             f"There are no closed nights at '{given}': give the root of the nights, or what is below it."
         )
@@ -86,6 +87,7 @@ def _describe(check: Check) -> dict[str, Any]:
         "record": check.number,
         "night": check.night,
         "status": check.status,
+        "timestamp": check.seal.partition("TIMESTAMPED ")[2] or None,
         **{name: getattr(check, name) for name in NUMBERS},
         "record_only": check.is_chain_only,
         "counts": dict(check.counts),
@@ -98,6 +100,12 @@ def _parse_hash(text: str) -> str:
     if not re.fullmatch("[0-9a-fA-F]{8,64}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a SHA-256, or 8 or more of its first digits")
     return text.lower()
+
+
+def _file(text: str) -> str:
+    if not Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a file")
+    return text
 
 
 def _threads(text: str) -> int:
@@ -146,6 +154,12 @@ COMMAND = Command(
             default=[],
             metavar="SHA256",
             help="some record must have this hash; can be repeated",
+        ),
+        option(
+            "--ca",
+            type=_file,
+            metavar="FILE",
+            help="verify timestamps with the root certificate of their authority, in PEM; needs openssl",
         ),
         option("--pack", action="store_true", help="the place is the data of an audit pack"),
         *STORE_OPTIONS,

@@ -20,6 +20,7 @@ from airflow_provider.evidence.history import RecordKey, find_earlier, task_of
 from airflow_provider.evidence.holds import ERASURE, RECORD_VERSION, check_not_erasing
 from airflow_provider.evidence.manifests import INGEST, REVIEW, Outputs, States, find_unsuccessful
 from airflow_provider.evidence.tables import NightTable, below, is_below, store_once
+from airflow_provider.evidence.timestamps import stamp
 from airflow_provider.evidence.totals import NightCounts, digest_row
 from airflow_provider.exceptions import (
     ComplianceError,
@@ -98,6 +99,7 @@ class Closing:
             counts = self._read_and_seal()
             entry = self._chain.append(functools.partial(self._make_record, counts))
         self._log.info("The record of the night is %s, SHA-256 %s.", entry.uri, entry.sha256)
+        stamp(self._chain, entry)
         return entry, pages.summarize_night(entry.record, counts.documents, counts.verdicts)[2]
 
     def _make_record(self, counts: NightCounts, head: ChainRecord | None) -> dict[str, Any] | ChainRecord:

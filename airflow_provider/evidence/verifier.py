@@ -1,34 +1,36 @@
 #!/usr/bin/env python3
 """Verify the evidence of closed nights: `python verifier.py FOLDER`.
 
-This file and Python 3.9 or newer are enough. It trusts nothing that it reads. docs/evidence-format.md has the
-format. Exit code 0: everything is as recorded; 1: something has changed, is missing or may not be read;
-2: wrong usage, or the store has failed, so nothing is known.
+This file and Python 3.9 or newer are enough; its format: docs/evidence-format.md. Exit code 0: everything
+is as recorded; 1: something has changed, is missing or unreadable; 2: wrong usage, or the store has failed.
 """
 
 from __future__ import annotations
 
 import argparse
 import errno
+import functools
 import gzip
 import hashlib
 import json
 import os
 import pathlib
 import re
+import ssl
 import stat
+import subprocess
 import sys
+import tempfile
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-NIGHTS, DIGESTS = "_evidence/nights", "_evidence/digests"
-VERSIONS = (None, 2)  # of the format
+NIGHTS, DIGESTS, VERSIONS = "_evidence/nights", "_evidence/digests", (None, 2)  # of the format
 CHANGED, MISSING, INVALID = "changed", "missing", "invalid"  # invalid: it names nothing that can be compared
 UNMATCHED, UNREADABLE, OUTSIDE = "unmatched", "unreadable", "outside"  # the last two may be unchanged
-GOOD, FOUND, FAILED = 0, 1, 2
+GOOD, FOUND, FAILED, CHAINED, TIMESTAMPED = 0, 1, 2, "CHAINED", "TIMESTAMPED"
 WHOLE, PART = "everything is as recorded", "what is here is as recorded, what is absent is not known"
 ABSENT = b"-\n"  # instead of the salt of a block that is not here
 MAX_RECORD_BYTES = MAX_BLOCK_BYTES = 64 << 20
@@ -39,11 +41,12 @@ STATUSES = ("CHANGED", "STOPPED", "UNREADABLE", "REPLACED", "PARTIAL", "ERASED",
 NIGHT_COLUMNS = ("dag_id", "night", "destination")  # what revisions by several runs have in common
 OBJECT_COLUMNS = {"ingest": ("path", "sha256"), "assess": ("results_path", "results_sha256")}
 RECORD_NAME, SHA256 = re.compile(r"(\d{8})\.json"), re.compile("[0-9a-f]{64}")
+SIGNED = re.compile(r"(\w{3} +\d+ [\d:]{8})[.\d]* (\d{4} GMT)(?s:.*\nTSA: (?:DirName:)?)(.*)")
 DATE, BLOCK = re.compile(r"\d{4}-\d\d-\d\d"), re.compile(rb"([0-9a-f]{64}) ([1-9][0-9]{0,8})")
+Wanted = tuple[Any, str, str]  # an object: its store, its path, and the SHA-256 that it must have
 HINTS = {
     CHANGED: "A task that was cleared has written its tables again: close its night again.",
-    UNMATCHED: "If a later night was closed since the hash was noted, use --contains. If no record has it, "
-    "check the hash and the root; if both are right, records have changed or are gone.",
+    UNMATCHED: "If a later night was closed since, use --contains; if not, check the hash and the root.",
     OUTSIDE: "Add --also for each other place that you trust.",
     MISSING: "If this is an audit pack, add --pack.",
 }
@@ -61,7 +64,9 @@ class Folder:
     def __init__(self, path: str) -> None:
         self._root = os.path.realpath(path)
         self.address = f"file://{self._root}"
-        self._inside: dict[str, bool] = {}  # whether folders are below it, links included
+        self._contains = functools.lru_cache(4096)(
+            lambda path: os.path.commonpath([self._root, os.path.realpath(path)]) == self._root
+        )
 
     def names(self, folder: str) -> list[str]:
         """Return the names of what is in a folder; none if it does not exist."""
@@ -72,10 +77,8 @@ class Folder:
         """Open an object; Problem if there is none, or it may not be read."""
         full, shown = f"{self._root}/{path}", self.show(path)
         try:
-            folder = os.path.dirname(full)
-            if folder not in self._inside:
-                self._inside[folder] = self._contains(folder)
-            if not self._inside[folder] or (os.path.islink(full) and not self._contains(full)):
+            is_outside = os.path.islink(full) and not self._contains(full)
+            if is_outside or not self._contains(os.path.dirname(full)):
                 raise Problem(OUTSIDE, f"{shown} leads to another place, so it was not read")
             number = os.open(full, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe would block
             if stat.S_ISREG(os.fstat(number).st_mode):
@@ -93,21 +96,16 @@ class Folder:
         """Return where an object is."""
         return f"{self.address}/{path}"
 
-    def _contains(self, path: str) -> bool:
-        return os.path.commonpath([self._root, os.path.realpath(path)]) == self._root
-
 
 def to_address(uri: str) -> str:
     """Return a URI without the connection in it; a path of this machine as a URI."""
-    scheme, separator, rest = uri.partition("://")
-    if not separator:
-        scheme, rest = "file", uri
+    scheme, rest = uri.split("://", 1) if "://" in uri else ("file", uri)
     authority, slash, path = rest.partition("/")
     scheme = "file" if scheme.lower() == "local" else scheme.lower()
     return f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}".rstrip("/")
 
 
-def find_object(places: Iterable[tuple[str, Any]], path: Any) -> tuple[Any, str]:
+def find_object(places: Sequence[tuple[str, Any]], path: Any) -> tuple[Any, str]:
     """Return the store of an object, and its path there, by the start of its address."""
     if not isinstance(path, str) or not path:
         raise Problem(INVALID, f"{str(path)[:200]!r} does not name an object")
@@ -132,7 +130,7 @@ class Check:
         self.rewritten = 0  # tables of a replaced revision that the one in force names as they are now
         self.counts: Counter[str] = Counter()  # of problems, by kind
         self.problems: list[tuple[str, str]] = []  # the first of them
-        self.stopped = ""  # why it could not be verified to its end
+        self.stopped, self.seal = "", CHAINED  # why it was not verified to its end; who has signed its hash
 
     @property
     def status(self) -> str:
@@ -208,37 +206,47 @@ def check_chain(checks: Sequence[Check], head: str, known: Sequence[str]) -> Non
         last.add(UNMATCHED, f"the last record has SHA-256 {last.sha256 or 'unknown'}, not {head}")
     for start in (start for start in known if not any(check.sha256.startswith(start) for check in checks)):
         last.add(UNMATCHED, f"no record has SHA-256 {start}")
+    by_number: dict[int, Check] = {}
     for before, check in zip([Check(0), *checks], checks):
-        first, final = before.number + 1, check.number - 1
-        previous = check.record.get("previous")
-        said = "" if previous is None else _reference(previous)[1]
+        first, final, record = before.number + 1, check.number - 1, check.record
+        said = "" if record.get("previous") is None else _reference(record["previous"])[1]
+        is_linked = not record or said == before.sha256 or (before.number and not before.sha256)
         if first <= final:
             check.add(MISSING, f"record {first}{'' if first == final else f' to {final}'} is missing")
-        elif not check.record or said == before.sha256 or (before.number and not before.sha256):
-            continue
-        elif check.record.get("number") != check.number or not before.number:  # the difference is its own
+        elif not is_linked and (record.get("number") != check.number or not before.number):
             check.add(CHANGED, f"record {check.number} is chained to {said}, not to record {before.number}")
-        else:
+        elif not is_linked:
             text = f"record {before.number} is not what record {check.number} was chained to: its SHA-256 is"
             before.add(CHANGED, f"{text} {before.sha256}, not {said}")
-    _find_replaced(checks)
-
-
-def _find_replaced(checks: Sequence[Check]) -> None:
-    """Find replaced revisions; a record can't replace one of another night."""
-    before: dict[int, Check] = {}
-    for check in checks:
-        number, _ = _reference(check.record.get("replaces"))
-        replaced = before.get(number, Check(0))
-        one, other = replaced.record, check.record
-        differ = any(one.get(name) != other.get(name) for name in NIGHT_COLUMNS)
-        if number in before and not (one and differ and one.get("run") != other.get("run")):
-            replaced.replaced_by = check.number
+        number, _ = _reference(record.get("replaces"))
+        one = by_number[number].record if number in by_number else {}
+        differ = any(one.get(name) != record.get(name) for name in NIGHT_COLUMNS)
+        if number in by_number and not (one and differ and one.get("run") != record.get("run")):
+            by_number[number].replaced_by = check.number
         elif number:
             check.add(INVALID, f"record {check.number} replaces record {number}, which is not its revision")
-        before[check.number] = check
+        by_number[check.number] = check
     for check in reversed(checks):
-        check.latest = before[check.replaced_by].latest if check.replaced_by else check
+        check.latest = by_number[check.replaced_by].latest if check.replaced_by else check
+
+
+def read_timestamp(store: Any, check: Check, ca: str | None) -> str:
+    """Return when an authority has signed the hash of a record, and its name; `openssl` verifies that."""
+    path = f"{NIGHTS}/{check.number:08}.tsr"
+    if not ca:
+        return f"{CHAINED} (timestamp not verified: give --ca)"
+    with tempfile.NamedTemporaryFile(buffering=0) as file:
+        file.write(read_small(store, path, BLOCK_BYTES))
+        run = functools.partial(subprocess.run, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+        command = ["openssl", "ts", "-in", file.name]
+        # The last time: what is before the signed part may be forged.
+        said = run([*command, "-reply", "-text"]).stdout.decode("utf-8", "replace")
+        found = SIGNED.match(said.rpartition("\nTime stamp: ")[2])
+        at = ssl.cert_time_to_seconds(f"{found[1]} {found[2]}") if found else 0
+        options = ["-verify", "-digest", check.sha256, "-CAfile", ca, "-attime", str(at)]
+        if not found or run([*command, *options]).returncode:
+            raise Problem(CHANGED, f"{store.show(path)} is not of this record, or its signer not of {ca}")
+    return time.strftime(f"{TIMESTAMPED} %Y-%m-%dT%H:%M:%SZ by ", time.gmtime(at)) + found[3]
 
 
 def read_blocks(file: Any, salts: Any, digests: bytes, shown: str) -> Iterator[tuple[str, bytes, Any]]:
@@ -261,9 +269,6 @@ def read_blocks(file: Any, salts: Any, digests: bytes, shown: str) -> Iterator[t
         raise Problem(CHANGED, f"{shown} has changed: {error}") from None
 
 
-Wanted = tuple[Any, str, str]  # an object: its store, its path, and the SHA-256 that it must have
-
-
 class Verifier:
     """Verifies a chain, record by record; nights before the date `since` as a chain only."""
 
@@ -271,16 +276,16 @@ class Verifier:
         self._store, self._also, self._each = store, also, store.each
         self._starts = tuple(start for start in (given.get("head"), *given.get("contains", ())) if start)
         self._given, self.is_head_given = given, bool(self._starts)
-        self.is_partial = self._is_pack = bool(given.get("pack"))
-        self._places, self._noted = [(".", store)], list[int]()
+        self.is_partial = self._is_pack = bool(given.get("pack"))  # in a pack, names are made of hashes
+        self._find = lambda path, name: find_object(self._places, name if self._is_pack else path)
+        self._places, self._noted, self.head = [(".", store)], list[int](), ""  # SHA-256 of the last record
         self._erased, self._after = set[str](), dict[str, str]()  # digests; hashes of reports, then and now
         self._seen: dict[int, str] = {}  # objects that were read, and what is wrong with them
-        self.head = ""  # SHA-256 of the last record
 
     def load(self) -> list[Check]:
         """Read all records, and check how they are chained."""
-        found = (RECORD_NAME.fullmatch(name) for name in self._store.names(NIGHTS))
-        numbers = sorted(int(name[1]) for name in found if name)
+        self._names = set(self._store.names(NIGHTS))
+        numbers = sorted(int(name[:8]) for name in self._names if RECORD_NAME.fullmatch(name))
         checks = list(self._store.each(lambda number: read_record(self._store, number), numbers))
         if not checks:
             return checks
@@ -304,22 +309,22 @@ class Verifier:
         """Verify; the last record is not complete if the store has failed."""
         for check in self.load():
             try:
-                if check.record and not check.is_chain_only:
-                    self._verify(check)
-            except OSError as error:
+                objects = () if check.is_chain_only else self._objects(check)
+                for wanted, problem, size in self._each(self._read, objects):
+                    if problem:
+                        check.add(*problem.args)
+                        self._seen[hash(wanted)] = f"{problem.args[0]} {check.number}"
+                    else:
+                        check.objects, check.bytes = check.objects + 1, check.bytes + size
+                if check.sha256 and f"{check.number:08}.tsr" in self._names:
+                    check.seal = read_timestamp(self._store, check, self._given.get("ca"))
+            except Problem as problem:
+                check.add(*problem.args)
+            except (OSError, subprocess.SubprocessError) as error:
                 check.stopped = str(error)
             yield check
             if check.stopped:
                 return
-
-    def _verify(self, check: Check) -> None:
-        """Verify what a record refers to."""
-        for wanted, problem, size in self._each(self._read, self._objects(check)):
-            if problem:
-                check.add(*problem.args)
-                self._seen[hash(wanted)] = f"{problem.args[0]} {check.number}"
-            else:
-                check.objects, check.bytes = check.objects + 1, check.bytes + size
 
     def _read(self, wanted: Wanted) -> tuple[Wanted, Problem | None, int]:
         (store, path, sha256), digest, size = wanted, hashlib.sha256(), 0
@@ -328,9 +333,8 @@ class Verifier:
                 while data := file.read(BLOCK_BYTES):
                     digest.update(data)
                     size += len(data)
-            if (found := digest.hexdigest()) != sha256:
-                text = f"{store.show(path)} has changed: its SHA-256 is {found}, not {sha256}"
-                raise Problem(CHANGED, text)
+            if (now := digest.hexdigest()) != sha256:
+                raise Problem(CHANGED, f"{store.show(path)} has changed: its SHA-256 is {now}, not {sha256}")
         except Problem as problem:
             return wanted, problem, 0
         return wanted, None, size
@@ -344,7 +348,7 @@ class Verifier:
             yield from self._new(check, one.get("path"), now) if now != "" else ()
         # What a task wrote again after a clear is not a problem of a replaced revision, unless a hash was
         # noted while it was in force: then it must be what it was. A larger one may be compressed since.
-        end = check.replaced_by or 0
+        end = check.replaced_by or 0  # 0 if it is in force
         is_replaced = bool(end) and not any(check.number <= number < end for number in self._noted)
         now = {str(one.get("path")).removesuffix(".gz"): one.get("digests") for one in check.latest.tables}
         for table in check.tables:
@@ -362,12 +366,17 @@ class Verifier:
 
     def _table(self, check: Check, table: dict[str, Any]) -> Iterator[Wanted]:
         """Compare a table with the digests of its blocks; yield what the rows refer to."""
-        columns, absent = OBJECT_COLUMNS.get(str(table.get("kind"))), 0
+        (path, sha256), absent = OBJECT_COLUMNS.get(str(table.get("kind")), ("", "")), 0
         for digest, _, lines in self._blocks(check, table):
             is_erased = not lines and digest in self._erased
             check.erased, absent = check.erased + is_erased, absent + (not lines and not is_erased)
             check.bytes += sum(map(len, lines))
-            yield from self._rows(check, lines, *columns) if columns else ()
+            for row in map(parse_object, lines if path else ()):
+                if not row:
+                    check.add(INVALID, f"a line of a table of record {check.number} is not a row")
+                # A failed document has no text; a skipped or carried one may have none.
+                elif row.get(path) or (row.get("status") == "COMPLETED" and not row.get("carried_from")):
+                    yield from self._new(check, row.get(path), row.get(sha256))
         check.absent += absent
         if absent and not self.is_partial:
             raise Problem(MISSING, f"{table['path']} lacks the rows of {_count(absent, 'document')}")
@@ -384,19 +393,6 @@ class Verifier:
             raise Problem(CHANGED, f"{self._store.show(f'{DIGESTS}/{digests}.txt')} has changed")
         with store.open(path) as file, salts_store.open(salts_path) as salts:
             yield from read_blocks(file, salts, content, store.show(path))
-
-    def _find(self, path: Any, name: str) -> tuple[Any, str]:
-        """Return the store of an object, and its path there; in a pack, it has a name made of its hash."""
-        return find_object(self._places, name if self._is_pack else path)
-
-    def _rows(self, check: Check, lines: Sequence[bytes], path: str, sha256: str) -> Iterator[Wanted]:
-        for line in lines:
-            row = parse_object(line)
-            if not row:
-                check.add(INVALID, f"a line of a table of record {check.number} is not a row")
-            # A failed document has no text; a skipped or carried one may have none.
-            elif row.get(path) or (row.get("status") == "COMPLETED" and not row.get("carried_from")):
-                yield from self._new(check, row.get(path), row.get(sha256))
 
     def _new(self, check: Check, path: Any, sha256: Any) -> Iterator[Wanted]:
         """Yield an object that was not read before; repeat what was found about another one."""
@@ -424,13 +420,13 @@ def _count(number: int, noun: str) -> str:
 
 
 def _summarize(check: Check) -> str:
-    if check.is_chain_only or "manifests" not in check.record:
-        return _as(str, check.record.get("kind")) or "record only"
-    parts = [_count(check.manifests, "table"), _count(check.objects, "object")]
+    is_whole = "manifests" in check.record and not check.is_chain_only
+    found = [_count(check.manifests, "table"), _count(check.objects, "object")]
+    parts = found if is_whole else [_as(str, check.record.get("kind")) or "record only"]
     more = {"written again": check.rewritten, "absent": check.absent, "erased": check.erased}
     parts += [f"{count:,} {words}" for words, count in (*check.counts.items(), *more.items()) if count]
     parts += [f"replaced by record {check.replaced_by}"] if check.replaced_by else []
-    return ", ".join([*parts, "not verified to its end"] if check.stopped else parts)
+    return ", ".join([*parts, check.seal, *(["not verified to its end"] if check.stopped else [])])
 
 
 def report(verifier: Verifier) -> int:
@@ -474,7 +470,7 @@ def find_root(path: str) -> str:
     """Return the folder that has the nights: the one that is given, or one above it."""
     given = pathlib.Path(path).resolve()
     for folder in (given, *given.parents):
-        if (folder / NIGHTS).is_dir():
+        if any(RECORD_NAME.fullmatch(file.name) for file in (folder / NIGHTS).glob("*")):
             return str(folder)
     problem = "has no closed nights, nor has a folder above it" if given.exists() else "does not exist"
     print_line(f"error: '{path}' {problem}.")
@@ -491,7 +487,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--since", default="", help="of nights before this date, read the records only")
     add("--also", action="append", default=[], help="another folder that may be read")
     add("--pack", action="store_true", help="the folder is the data of an audit pack")
+    add("--ca", help="PEM file of the root certificate of the timestamps; needs openssl")
     given = vars(parser.parse_args(arguments))
+    if given["ca"] and not os.path.isfile(given["ca"]):
+        parser.error(f"{given['ca']!r} is not a file")
     stores = [Folder(path) for path in (find_root(given.pop("folder")), *given.pop("also"))]
     return report(Verifier(stores[0], stores[1:], **given))
 

@@ -174,7 +174,7 @@ def test_a_hash_that_does_not_match_is_not_said_to_be_a_text_that_was_written_ag
         code, output = verify(*arguments)
         assert (code, statuses(output)[:-1]) == (1, ["OK"] * (NIGHTS - 1))
         assert "1 problem: 1 unmatched\n" in output
-        assert "If a later night was closed since the hash was noted, use --contains" in output
+        assert "If a later night was closed since, use --contains" in output
         assert "check the hash and the root" in output
         assert CLEARED not in output
     truncate(root / OBJECTS["text"])
