@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-import time
+from time import monotonic
 
 from airflow.providers.common.compat.sdk import conf
 
@@ -35,13 +35,13 @@ def stamp(chain: Chain, head: ChainRecord) -> None:
     """
     if not (url := conf.get(CONFIG_SECTION, "timestamp_url", fallback="")):
         return
-    end = time.monotonic() + MAX_SECONDS
+    end = monotonic() + MAX_SECONDS
     number = head.number
     try:
         names = set(chain.folder.list_names())
         for number in range(head.number, max(0, head.number - MAX_RECORDS), -1):
             token = chain.folder / f"{number:08}.tsr"
-            if f"{number:08}.tsr" not in names and time.monotonic() < end:
+            if f"{number:08}.tsr" not in names and monotonic() < end:
                 record = head if number == head.number else chain.read(number)
                 create_once(token, fetch(url, bytes.fromhex(record.sha256)))
     except Exception as error:

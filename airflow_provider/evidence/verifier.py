@@ -237,8 +237,8 @@ def read_timestamp(store: Any, check: Check, ca: str | None) -> str:
         return f"{CHAINED} (timestamp not verified: give --ca)"
     with tempfile.NamedTemporaryFile(buffering=0) as file:
         file.write(read_small(store, path, BLOCK_BYTES))
-        run = functools.partial(subprocess.run, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
         command = ["openssl", "ts", "-in", file.name]
+        run: Any = functools.partial(subprocess.run, input=b"", capture_output=True, timeout=60)
         # The last time: what is before the signed part may be forged.
         said = run([*command, "-reply", "-text"]).stdout.decode("utf-8", "replace")
         found = SIGNED.match(said.rpartition("\nTime stamp: ")[2])
@@ -277,8 +277,8 @@ class Verifier:
         self._starts = tuple(start for start in (given.get("head"), *given.get("contains", ())) if start)
         self._given, self.is_head_given = given, bool(self._starts)
         self.is_partial = self._is_pack = bool(given.get("pack"))  # in a pack, names are made of hashes
-        self._find = lambda path, name: find_object(self._places, name if self._is_pack else path)
         self._places, self._noted, self.head = [(".", store)], list[int](), ""  # SHA-256 of the last record
+        self._find = lambda path, name: find_object(self._places, name if self._is_pack else path)
         self._erased, self._after = set[str](), dict[str, str]()  # digests; hashes of reports, then and now
         self._seen: dict[int, str] = {}  # objects that were read, and what is wrong with them
 

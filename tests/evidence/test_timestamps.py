@@ -118,7 +118,7 @@ def test_gaps_are_filled_until_time_is_over(
     for day in (1, 2, 3):
         close(nights, day)
     clock = iter([0.0, 59.0, 61.0, 62.0, 63.0])
-    monkeypatch.setattr(timestamps.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(timestamps, "monotonic", lambda: next(clock))
     service.on(ROUTE, authority.answer)
     monkeypatch.setattr(timestamps, "fetch", lambda url, digest: authority.sign_digest(digest.hex()))
     close(nights, 4)
