@@ -13,6 +13,7 @@ from airflow_provider.client import endpoints
 from airflow_provider.client.exchange import Exchange, ThrottlePause
 from airflow_provider.client.http.wire import Call, HttpResponse
 from airflow_provider.client.models import FeedbackCategory
+from airflow_provider.emulator.settings import OPERATIONS
 from tests.support.values import settings_for
 
 MB = 1024 * 1024
@@ -88,11 +89,27 @@ CALLS: dict[str, tuple[Callable[[], Call[Any]], tuple[Any, ...]]] = {
         lambda: endpoints.get_assessment_results(7),
         ("GET", "/api/v1/assessments/7/results", None, True, False, 64),
     ),
+    "get_raw_assessment_results": (
+        lambda: endpoints.get_raw_assessment_results(7),
+        ("GET", "/api/v1/assessments/7/results", None, True, False, 64),
+    ),
     "cancel_assessment": (
         lambda: endpoints.cancel_assessment("a"),
         ("DELETE", "/api/v1/assessments/a", None, True, False, 8),
     ),
 }
+
+
+OPERATION = {
+    "get_batch": "get_statuses",
+    "stream_content": "get_content",
+    "get_raw_assessment_results": "get_assessment_results",
+}
+
+
+def test_the_emulator_knows_the_operations_by_the_same_names() -> None:
+    assert {OPERATION.get(name, name) for name in CALLS} == set(OPERATIONS)
+    assert endpoints.request("GET", "/anything").operation == "request"
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -104,7 +121,7 @@ def test_a_call_is_as_the_contract_says(name: str) -> None:
     assert (call.method, path, call.json, call.idempotent, call.stream, limit) == expected
     assert call.authorized
     assert not call.allow_html
-    assert call.operation == {"get_batch": "get_statuses", "stream_content": "get_content"}.get(name, name)
+    assert call.operation == OPERATION.get(name, name)
     assert call.body == (FILE if name == "submit_file" else None)
     assert call.ok_statuses == ({303} if name in ("get_status", "get_assessment") else set())
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.client import endpoints
-from airflow_provider.client.http.wire import Call, Failure, FailureKind, HttpResponse, Observation
+from airflow_provider.client.http.wire import Failure, FailureKind, HttpResponse, Observation
 from airflow_provider.client.settings import Settings
-from airflow_provider.emulator.settings import OPERATIONS
 from tests.support.service import Raw, Reply, Service
 from tests.support.values import CONTENT, UUID
 
@@ -90,27 +87,3 @@ def test_a_refused_login_is_observed(call: Any, service: Service, seen: Seen) ->
 )
 def test_a_status_is_one_of_few_labels(outcome: HttpResponse | Failure, label: str) -> None:
     assert outcome.label == label
-
-
-def test_every_endpoint_has_the_name_of_its_operation() -> None:
-    values: dict[str, Any] = {
-        "url": "https://example.com", "uuids": [UUID], "framework_id": 1,
-        "expert_id": "e", "rational_feedback": "r", "payload": {}, "assessment_id": 1, "uuid": UUID,
-        "file": None,
-    }  # fmt: skip
-    named = {
-        "get_batch": "get_statuses",
-        "stream_content": "get_content",
-        "get_raw_assessment_results": "get_assessment_results",
-    }
-    names = set()
-    for name, endpoint in inspect.getmembers(endpoints, inspect.isfunction):
-        returned = str(inspect.signature(endpoint).return_annotation)
-        if name[0] == "_" or not returned.startswith("Call[") or name == "request":
-            continue
-        required = {each for each in inspect.signature(endpoint).parameters if each in values}
-        made: Call[Any] = endpoint(**{each: values[each] for each in required})
-        assert made.operation == named.get(name, name)
-        names.add(made.operation)
-    assert names == set(OPERATIONS)
-    assert endpoints.request("GET", "/anything").operation == "request"

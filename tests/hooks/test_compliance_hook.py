@@ -142,22 +142,26 @@ def test_non_retryable_error_fails_the_task(hook: ComplianceHook, service: Servi
     assert (type(copied), copied.status, str(copied)) == (exc.ComplianceNotFoundError, 404, str(error))
 
 
+WRONG = Reply(401, json={"error": "invalid_grant"})
+
+
 @pytest.mark.parametrize(
-    ("token", "status", "kind"),
+    ("route", "reply", "kind", "is_final"),
     [
-        (Reply(401, json={"error": "invalid_grant"}), Reply(303), exc.ComplianceAuthError),
-        (None, Reply(400), exc.ComplianceRefusedError),
+        ("POST /token", WRONG, exc.ComplianceAuthError, True),
+        (STATUS, Reply(400), exc.ComplianceRefusedError, True),
+        (STATUS, Reply(500), exc.ComplianceServerError, False),
+        (STATUS, Reply(429, headers={"Retry-After": "0"}), exc.ComplianceThrottledError, False),
+        (STATUS, Reply(body=b"<html>"), exc.ComplianceProtocolError, False),
     ],
 )
-def test_wrong_credentials_and_wrong_input_end_the_task(
-    hook: ComplianceHook, service: Service, token: Reply | None, status: Reply, kind: type[Exception]
+def test_only_a_transient_error_is_left_to_the_retries_of_the_task(
+    hook: ComplianceHook, service: Service, route: str, reply: Reply, kind: type[Exception], is_final: bool
 ) -> None:
-    if token:
-        service.on("POST /token", token)
-    service.on(STATUS, status)
+    service.on(route, reply)
     with pytest.raises(kind) as caught:
         hook.get_status(UUID)
-    assert isinstance(caught.value, AirflowFailException)
+    assert isinstance(caught.value, AirflowFailException) is is_final
 
 
 def test_a_wrong_connection_ends_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,23 +184,6 @@ def test_a_missing_connection_is_named_however_it_is_read() -> None:
     is_good, said = hook.test_connection()
     assert not is_good
     assert "'no_such_connection'" in said
-
-
-@pytest.mark.parametrize(
-    ("reply", "kind"),
-    [
-        (Reply(500), exc.ComplianceServerError),
-        (Reply(429, headers={"Retry-After": "0"}), exc.ComplianceThrottledError),
-        (Reply(body=b"<html>"), exc.ComplianceProtocolError),
-    ],
-)
-def test_transient_error_is_left_to_the_retries_of_the_task(
-    hook: ComplianceHook, service: Service, reply: Reply, kind: type[Exception]
-) -> None:
-    service.on(STATUS, reply)
-    with pytest.raises(kind) as caught:
-        hook.get_status(UUID)
-    assert not isinstance(caught.value, AirflowFailException)
 
 
 def test_the_connection_test_logs_in_and_reads_the_frameworks(hook: ComplianceHook, service: Service) -> None:
@@ -239,24 +226,12 @@ def test_the_connection_test_says_what_is_wrong(
     if changes.get("host") == "https":
         changes = {"host": service.url.replace("http://", "https://")}
     fields = {**fields, **changes, "extra": {**fields["extra"], **changes.get("extra", {})}}
-    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(fields))
-    good, message = ComplianceHook().test_connection()
+    monkeypatch.setenv("AIRFLOW_CONN_QXVTBZRW", json.dumps(fields))
+    good, message = ComplianceHook("qXvTbZrW").test_connection()
     assert not good
     assert said in message
     assert PASSWORD not in message
-
-
-def test_the_connection_test_does_not_name_the_random_id_of_the_test_button(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service.on("POST /token", Reply(401, json={"error": "invalid_grant"}))
-    monkeypatch.setenv("AIRFLOW_CONN_QXVTBZRW", json.dumps(connection(service.url)))
-
-    good, message = ComplianceHook("qXvTbZrW").test_connection()
-
-    assert not good
-    assert "of this connection" in message
-    assert "qxvtbzrw" not in message.lower()
+    assert "qxvtbzrw" not in message.lower()  # the random id that the test button gives it
 
 
 @pytest.mark.parametrize("is_changed", [True, False], ids=["changed connection", "same connection"])

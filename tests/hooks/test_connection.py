@@ -83,34 +83,25 @@ def test_the_base_url_is_put_together(
     assert settings(monkeypatch, connection(host, **more)).base_url == base_url
 
 
-def test_two_ports_that_differ_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ComplianceConfigError, match="has the port 8443, its field 'Port' has 443"):
-        settings(monkeypatch, connection("https://api.example.com:8443/a", port=443))
-
-
-@pytest.mark.parametrize("value", ["false", "False", False, "0", "no"])
-def test_verify_false_in_any_spelling(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
-    assert settings(monkeypatch, connection(extra={"verify": value})).verify is False
-
-
-@pytest.mark.parametrize("value", [None, "", "true", True])
-def test_verify_is_on_otherwise(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
-    assert settings(monkeypatch, connection(extra={"verify": value})).verify is True
-
-
-def test_verify_can_be_a_ca_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert settings(monkeypatch, connection(extra={"verify": "ca/Own.pem"})).verify == "ca/Own.pem"
-
-
-@pytest.mark.parametrize("key", ["token_url", "client_id", "client_secret"])
-@pytest.mark.parametrize("value", [None, ""])
-def test_a_missing_extra_is_named_with_the_place_to_set_it(
-    monkeypatch: pytest.MonkeyPatch, key: str, value: str | None
+@pytest.mark.parametrize(
+    ("name", "value", "parsed"),
+    [
+        *(("verify", value, False) for value in ("false", "False", False, "0", "no")),
+        *(("verify", value, True) for value in (None, "", "true", True)),
+        ("verify", "ca/Own.pem", "ca/Own.pem"),
+        *(("max_in_flight", value, None) for value in (None, "")),
+        ("max_in_flight", 1, 1),
+        ("max_in_flight", "25", 25),
+    ],
+)
+def test_an_extra_is_read_in_any_spelling(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: Any, parsed: Any
 ) -> None:
-    with pytest.raises(
-        ComplianceConfigError, match=f"extra '{key}' of the Airflow connection 'mine' is missing: set"
-    ):
-        settings(monkeypatch, connection(extra={key: value}))
+    assert getattr(settings(monkeypatch, connection(extra={name: value})), name) == parsed
+
+
+MISSING = "extra '{}' of the Airflow connection 'mine' is missing: set it in the field"
+WRONG = "extra '{}' of the Airflow connection 'mine' has an invalid value"
 
 
 @pytest.mark.parametrize(
@@ -120,45 +111,31 @@ def test_a_missing_extra_is_named_with_the_place_to_set_it(
         ({"login": None}, "login .* is missing"),
         ({"password": ""}, "password .* is missing"),
         ({"host": "http://api.example.com"}, "unencrypted"),
+        (
+            {"host": "https://api.example.com:8443/a", "port": 443},
+            "has the port 8443, its field 'Port' has 443",
+        ),
+        ({"token_url": None}, MISSING),
+        ({"client_id": ""}, MISSING),
+        ({"client_secret": None}, MISSING),
+        ({"timeout": "soon"}, WRONG),
+        ({"max_retries": "1.5"}, WRONG),
+        ({"batch_size": []}, WRONG),
+        ({"max_in_flight": "many"}, WRONG),
+        ({"max_in_flight": "2.5"}, WRONG),
+        ({"max_in_flight": 0}, "max_in_flight of the Airflow connection 'mine' must be 1 or more"),
+        ({"max_in_flight": "-3"}, "max_in_flight of the Airflow connection 'mine' must be 1 or more"),
+        ({"endpoints": "{"}, WRONG),
+        ({"allow_http": "perhaps"}, WRONG),
     ],
 )
-def test_a_missing_field_is_named(
+def test_a_missing_or_invalid_field_is_named_with_what_to_do(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ComplianceConfigError, match=message):
-        settings(monkeypatch, {**connection(), **changes})
-
-
-@pytest.mark.parametrize(
-    "extra",
-    [
-        {"timeout": "soon"},
-        {"max_retries": "1.5"},
-        {"batch_size": []},
-        {"max_in_flight": "many"},
-        {"max_in_flight": "2.5"},
-        {"endpoints": "{"},
-        {"allow_http": "perhaps"},
-    ],
-)
-def test_an_extra_of_the_wrong_kind_is_named(monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any]) -> None:
-    (key,) = extra
-    with pytest.raises(ComplianceConfigError, match=f"extra '{key}' of the Airflow connection 'mine'"):
-        settings(monkeypatch, connection(extra=extra))
-
-
-@pytest.mark.parametrize("value", [0, "0", -3])
-def test_a_limit_of_no_jobs_is_refused(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
-    message = "max_in_flight of the Airflow connection 'mine' must be 1 or more"
-    with pytest.raises(ComplianceConfigError, match=message):
-        settings(monkeypatch, connection(extra={"max_in_flight": value}))
-
-
-@pytest.mark.parametrize(("value", "parsed"), [(None, None), ("", None), (1, 1), ("25", 25)])
-def test_the_limit_of_jobs_in_flight_is_optional(
-    monkeypatch: pytest.MonkeyPatch, value: Any, parsed: int | None
-) -> None:
-    assert settings(monkeypatch, connection(extra={"max_in_flight": value})).max_in_flight == parsed
+    name, given = next(iter(changes)), connection()
+    given = {**given, "extra": given["extra"] | changes} if name not in given else given | changes
+    with pytest.raises(ComplianceConfigError, match=message.format(name)):
+        settings(monkeypatch, given)
 
 
 def test_unknown_extras_are_named_in_a_warning(

@@ -15,27 +15,31 @@ from airflow_provider.storage.locations import Location
 
 
 @pytest.mark.parametrize(
-    ("uri", "protocol", "conn_id", "path", "address", "is_prefix"),
+    ("uri", "protocol", "store", "conn_id", "path", "is_prefix"),
     [
-        ("s3://c@b/k/", "s3", "c", "b/k/", "s3://b/k/", True),
-        ("s3://c@b/k", "s3", "c", "b/k", "s3://b/k", False),
-        ("s3://b/k@x", "s3", None, "b/k@x", "s3://b/k@x", False),
-        ("S3://b", "s3", None, "b", "s3://b", True),
-        ("gs://c@b/", "gs", "c", "b/", "gs://b/", True),
-        ("file:///x/y", "file", None, "/x/y", "file:///x/y", False),
-        ("/x/y/", "file", None, "/x/y/", "file:///x/y/", True),
+        ("s3://c@b/k/", "s3", "s3", "c", "b/k/", True),
+        ("s3://c@b/k", "s3", "s3", "c", "b/k", False),
+        ("s3://b/k@x", "s3", "s3", None, "b/k@x", False),
+        ("S3://b", "s3", "s3", None, "b", True),
+        ("s3n://b/a", "s3n", "s3", None, "b/a", False),
+        ("gs://c@b/", "gs", "gs", "c", "b/", True),
+        ("gcs://b/a", "gcs", "gs", None, "b/a", False),
+        ("abfss://b/a", "abfss", "abfs", None, "b/a", False),
+        ("sftp://b/a", "sftp", "sftp", None, "b/a", False),
+        ("file:///x/y", "file", "file", None, "/x/y", False),
+        ("local:///a", "file", "file", None, "/a", False),
+        ("/x/y/", "file", "file", None, "/x/y/", True),
     ],
 )
 def test_an_address_is_taken_apart(
-    uri: str, protocol: str, conn_id: str | None, path: str, address: str, is_prefix: bool
+    uri: str, protocol: str, store: str, conn_id: str | None, path: str, is_prefix: bool
 ) -> None:
     location = Location(uri)
-    assert location.protocol == protocol
-    assert location.conn_id == conn_id
-    assert location.path == path
-    assert location.address == address
+    assert (location.protocol, location.store, location.conn_id) == (protocol, store, conn_id)
+    assert (location.path, location.address, str(location)) == (path, f"{protocol}://{path}", uri)
     assert location.is_prefix is is_prefix
-    assert str(location) == uri
+    assert location.is_local is (store == "file")
+    assert location.is_object_store is (store not in ("file", "sftp"))
 
 
 @pytest.mark.parametrize("uri", ["", "/", "s3://", "s3:///k", "s3://c@/k", "file://"])
@@ -157,27 +161,3 @@ def test_sha256_is_that_of_the_object_or_none(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(content)
     assert Location(f"file://{tmp_path}/a").sha256() == hashlib.sha256(content).hexdigest()
     assert Location(f"file://{tmp_path}/b").sha256() is None
-
-
-@pytest.mark.parametrize(
-    ("uri", "store", "is_local", "is_object_store"),
-    [
-        ("/a", "file", True, False),
-        ("file:///a", "file", True, False),
-        ("local:///a", "file", True, False),
-        ("S3://b/a", "s3", False, True),
-        ("s3n://b/a", "s3", False, True),
-        ("gcs://b/a", "gs", False, True),
-        ("abfss://b/a", "abfs", False, True),
-        ("sftp://b/a", "sftp", False, False),
-    ],
-)
-def test_one_table_says_which_schemes_are_stores(
-    uri: str, store: str, is_local: bool, is_object_store: bool
-) -> None:
-    location = Location(uri)
-    assert (location.store, location.is_local, location.is_object_store) == (
-        store,
-        is_local,
-        is_object_store,
-    )

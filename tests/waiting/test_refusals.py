@@ -148,6 +148,7 @@ def add_assessment(service: Emulator) -> str:
 KINDS = [(cancel_job, add_job, "cancel"), (cancel_assessment, add_assessment, "cancel_assessment")]
 
 
+@pytest.mark.parametrize("failing", [["cancel*"], ["cancel*", "get_*", "list_*"]], ids=["delete", "all"])
 @pytest.mark.parametrize(("cancel", "add", "operation"), KINDS)
 def test_a_404_while_the_job_is_there_does_not_count_as_cancelled(
     service: Emulator,
@@ -156,10 +157,14 @@ def test_a_404_while_the_job_is_there_does_not_count_as_cancelled(
     cancel: Any,
     add: Any,
     operation: str,
+    failing: list[str],
 ) -> None:
-    monkeypatch.setattr(rules, "OUTAGE_SECONDS", 0.1)
+    """Also where a gateway answers 404 for everything."""
+    for name in ("OUTAGE_SECONDS", "REFUSAL_SECONDS"):
+        monkeypatch.setattr(rules, name, 0.1)
     identifier = add(service)
-    service.fail(operation, status=404, times=100)
+    for operations in failing:
+        service.fail(operations, status=404, times=None)
     with pytest.raises(exc.ComplianceNotFoundError) as caught:
         attempts.run(cancel(identifier))
     assert caught.value.transient  # a retry may reach the service
@@ -173,23 +178,6 @@ def test_a_gateway_that_answers_404_for_a_moment_is_outlasted(
     service.fail(operation, status=404, times=2)
     attempts.run(cancel(identifier))
     assert service.count(operation, 200) == 1
-
-
-@pytest.mark.parametrize(("cancel", "add", "operation"), KINDS)
-def test_a_gateway_that_answers_404_for_everything_does_not_say_that_a_job_is_gone(
-    service: Emulator,
-    attempts: Attempts,
-    monkeypatch: pytest.MonkeyPatch,
-    cancel: Any,
-    add: Any,
-    operation: str,
-) -> None:
-    monkeypatch.setattr(rules, "REFUSAL_SECONDS", 0.1)
-    identifier = add(service)
-    for operations in ("cancel*", "get_*", "list_*"):
-        service.fail(operations, status=404, times=None)
-    with pytest.raises(exc.ComplianceNotFoundError):
-        attempts.run(cancel(identifier))
 
 
 @pytest.mark.parametrize("given", ["None", "", None])

@@ -11,19 +11,6 @@ from airflow_provider.exceptions import ComplianceError, ComplianceJobError, Com
 from airflow_provider.waiting.results import WaitResult, error_for
 
 
-@pytest.mark.parametrize(
-    ("names", "shown"),
-    [
-        ({"file_name": "contract.pdf"}, "Job a (contract.pdf) failed: It is damaged."),
-        ({"source_url": "https://example.com/x"}, "Job a (https://example.com/x) failed: It is damaged."),
-        ({}, "Job a failed: It is damaged."),
-    ],
-)
-def test_a_failed_job_is_named_with_its_document(names: dict[str, Any], shown: str) -> None:
-    record = {"uuid": "a", "status": "FAILED", "error": "It is damaged.", **names}
-    assert str(error_for(WaitResult("success", {"a": record}), ["a"])) == shown
-
-
 def failed(reason: str | None = "It is damaged.") -> dict[str, Any]:
     return {"status": "FAILED", "error": reason}
 
@@ -35,6 +22,8 @@ GUESS = "cancelled, expired, or submitted before its connection got another host
     ("record", "shown"),
     [
         (failed(), "failed: It is damaged."),
+        ({**failed(), "file_name": "contract.pdf"}, "(contract.pdf) failed: It is damaged."),
+        ({**failed(), "source_url": "https://a.example/x"}, "(https://a.example/x) failed: It is damaged."),
         (failed(None), "failed: the service gave no reason."),
         ({"status": "CANCELLED"}, "was cancelled."),
         (
