@@ -120,6 +120,7 @@ class Settings:
     :param concurrency: with more requests in flight, further ones get 429
     :param max_batch: with more uuids than this, a batch status request gets 413
     :param endpoints: paths of application info and assessments, as in the connection's extra
+    :param model: 2 or more judges the first criterion of the first framework one step more strictly
     :param frameworks: a JSON file with the catalog of frameworks
     :param replay: a recording of a service, whose dialect is spoken
     """
@@ -136,6 +137,7 @@ class Settings:
     concurrency: int | None = None
     max_batch: int | None = None
     endpoints: dict[str, str] = dataclasses.field(default_factory=dict)
+    model: int = 1
     frameworks: str | None = None
     replay: str | None = None
 

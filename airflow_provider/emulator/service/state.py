@@ -11,7 +11,13 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from airflow_provider.emulator.extraction import ExtractionError, ExtractionResult
-from airflow_provider.emulator.service.catalog import assess, find_framework, parse_contents, read_catalog
+from airflow_provider.emulator.service.catalog import (
+    STRICTER,
+    assess,
+    find_framework,
+    parse_contents,
+    read_catalog,
+)
 from airflow_provider.emulator.service.dialect import Dialect
 from airflow_provider.emulator.service.faults import Counters, Fault, PlannedFailure, take
 from airflow_provider.emulator.service.identity import Identity, grant
@@ -124,6 +130,8 @@ class State:
         for framework in frameworks:
             for criterion in framework["criteria"]:
                 category, rationale = assess("\n".join(texts), criterion)
+                if self.settings.model > 1 and criterion is self.frameworks[0]["criteria"][0]:
+                    category = STRICTER.get(category, category)
                 yield {
                     "assessmentResponseId": self.add_response_id(assessment.subject),
                     "frameworkId": framework["id"],
