@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-NAMES = ("doctor", "erase", "failures", "history", "hold", "jobs", "pack", "release", "verify")
+NAMES = ("doctor", "erase", "failures", "golden", "history", "hold", "jobs", "pack", "release", "verify")
 DESCRIPTION = "Check a connection, and inspect what tasks of this provider have left."
 GOOD, FOUND, FAILED = 0, 1, 2  # exit codes; argparse ends wrong usage with 2, too
 INTERRUPTED = 130

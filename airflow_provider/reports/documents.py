@@ -51,9 +51,11 @@ class DocumentTables:
         )
         return list(islice(dict.fromkeys(matching), MAX_DOCUMENTS))
 
-    def latest_rows(self, kind: str = "ingest", table: str = "manifest") -> Iterator[tuple[str, Row]]:
-        """Iterate over the rows of the latest run that has some, with the date of its night."""
-        for night, entries in islice(self._by_night(kind, table), 1):
+    def latest_rows(
+        self, kind: str = "ingest", table: str = "manifest", runs: int = 1
+    ) -> Iterator[tuple[str, Row]]:
+        """Iterate over the rows of the latest runs that have some, with the dates of their nights."""
+        for night, entries in islice(self._by_night(kind, table), runs):
             for entry in entries:
                 yield from ((night.date, row) for row in read_valid_rows(entry.location(table)))
 

@@ -38,7 +38,7 @@ def root(tmp_path: Path) -> Path:
 def publish(root: Path, day: str, kind: str, table: str, *rows: dict[str, Any], run: str = "") -> None:
     """Publish a table of a night as tasks do."""
     path = root / f"dt={day}" / f"{table}{run}.jsonl"
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     night = Night(f"{day}T0{len(run)}:00:00+00:00", f"nightly/{day}{run}")
     nights = EarlierNights(Location(f"file://{root}"), kind, night, TaskKey("nightly", kind + table))
@@ -121,3 +121,37 @@ def test_failures_names_tasks_that_left_nothing(tmp_path: Path, call: Call) -> N
         ("2026-03-02", "Task ingest (failed) left no manifest."),
         ("2026-03-02", "Task a (failed) failed, but left a manifest."),
     ]
+
+
+def decide(number: int, category: str, **changes: Any) -> dict[str, Any]:
+    about = {"source": f"s3://in/{number}.pdf", "framework": "DORA", "criterion": "a", "cell": f"c{number}"}
+    made = {"decision": "changed", "category_after": category, "decided_at": f"2026-03-01T0{number}:00"}
+    return {**about, **made, **changes}
+
+
+def test_golden_proposes_documents_on_which_experts_decided_spread_over_categories(
+    tmp_path: Path, call: Call
+) -> None:
+    reviewed = [decide(number, "MISSING") for number in range(1, 6)] + [decide(6, "SUFFICIENTLY_REGULATED")]
+    undecided = [decide(7, "MISSING", decision="none"), decide(8, "MISSING", decision="expired")]
+    later = decide(6, "NOT_SUFFICIENTLY_REGULATED", decided_at="2026-03-02T00:00")
+    publish(tmp_path, "2026-03-01", "review", "decisions", *reviewed, *undecided)
+    publish(tmp_path, "2026-03-02", "review", "decisions", later, decide(9, "MISSING", criterion="b"))
+    cells = [{"source": "s3://in/6.pdf", "cell": "c6", "text_sha256": "60"}]
+    publish(tmp_path, "2026-03-01", "assess", "assessments", *cells)
+    printed = call("golden", tmp_path, "--limit", "3")
+    assert printed.code == GOOD
+    assert {(line["source"], line["criterion"], line["category"]) for line in printed.lines} == {
+        ("s3://in/6.pdf", "a", "NOT_SUFFICIENTLY_REGULATED"),  # the last decision
+        ("s3://in/9.pdf", "b", "MISSING"),
+        ("s3://in/5.pdf", "a", "MISSING"),
+    }
+    assert [line["text_sha256"] for line in printed.lines if "6.pdf" in line["source"]] == ["60"]
+    assert len(call("golden", tmp_path).lines) == 7
+
+
+def test_golden_says_if_no_expert_has_decided(root: Path, tmp_path: Path, call: Call) -> None:
+    publish(tmp_path / "other", "2026-03-01", "review", "decisions", decide(1, "MISSING", decision="none"))
+    printed = call("golden", tmp_path / "other")
+    assert (printed.code, printed.out) == (FAILED, "")
+    assert "answer reviews first" in printed.err
