@@ -67,16 +67,18 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a framework says about a text.
+    """What a framework says about a text, or experts about the judge.
 
-    :param text: where it is
+    :param text: where it is; of golden documents their manifest
     :param criterion: framework and criterion
-    :param is_sufficient: whether the text regulates it sufficiently
+    :param is_sufficient: whether the text regulates it sufficiently, or what else is asserted holds
+    :param assertion: what is asserted of the criterion
     """
 
     text: Location
     criterion: str
     is_sufficient: bool
+    assertion: str = SUFFICIENT
 
 
 def job_origin(job: ContentJob, host: str) -> Origin:
@@ -164,12 +166,12 @@ def _assert(verdicts: Iterable[Verdict], inputs: Iterable[Dataset]) -> dict[Orig
     holds: dict[tuple[Origin, str], bool] = {}
     for verdict in verdicts:
         text = shorten_origin(uri_origin(verdict.text.address))
-        key = folders.get(text[0], text), shorten(verdict.criterion, MAX_CRITERION_CHARS)
+        named = f"{shorten(verdict.criterion, MAX_CRITERION_CHARS)} {verdict.assertion}"
+        key = folders.get(text[0], text), named
         holds[key] = holds.get(key, True) and verdict.is_sufficient
     assertions: dict[Origin, list[Any]] = {}
-    for (origin, criterion), success in islice(sorted(holds.items(), key=lambda one: one[1]), MAX_ASSERTIONS):
-        assertion = quality.Assertion(assertion=f"{criterion} {SUFFICIENT}", success=success)
-        assertions.setdefault(origin, []).append(assertion)
+    for (origin, named), success in islice(sorted(holds.items(), key=lambda one: one[1]), MAX_ASSERTIONS):
+        assertions.setdefault(origin, []).append(quality.Assertion(assertion=named, success=success))
     return {origin: quality.DataQualityAssertionsDatasetFacet(some) for origin, some in assertions.items()}
 
 

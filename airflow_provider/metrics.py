@@ -46,6 +46,9 @@ DOCUMENTS = Metric("documents", "counter", ("outcome",), "documents")
 BYTES = Metric("bytes", "counter", (), "bytes of the texts written to object storage")
 ASSESSMENTS = Metric("assessments", "counter", ("outcome",), "assessments")
 VERDICTS = Metric("verdicts", "counter", ("category",), "verdicts on a criterion, by bulk assessment")
+AGREEMENT = Metric("agreement", "gauge", ("framework",), "share of verdicts that experts agree with")
+KAPPA = Metric("kappa", "gauge", ("framework",), "Cohen's kappa of service and experts")
+DRIFTED = Metric("drifted", "gauge", ("framework",), "criteria whose judge has drifted tonight")
 WAITERS = Metric("waiters", "gauge", ("kind", "process"), "tasks that wait for jobs or assessments")
 PENDING = Metric("pending", "gauge", ("kind", "process"), "jobs or assessments that they wait for")
 POLL_LAG = Metric("poll_lag", "gauge", ("kind", "process"), "seconds by which the last poll was late")
@@ -53,8 +56,8 @@ OLDEST_PENDING = Metric(
     "oldest_pending", "gauge", ("kind", "process"), "seconds since the longest wait for one of them began"
 )
 METRICS = (
-    REQUESTS, RETRIES, THROTTLES, LOGINS, DOCUMENTS, BYTES, ASSESSMENTS, VERDICTS, WAITERS, PENDING, POLL_LAG,
-    OLDEST_PENDING,
+    REQUESTS, RETRIES, THROTTLES, LOGINS, DOCUMENTS, BYTES, ASSESSMENTS, VERDICTS, AGREEMENT, KAPPA, DRIFTED,
+    WAITERS, PENDING, POLL_LAG, OLDEST_PENDING,
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from airflow_provider.addresses import decode, has_secret_word, is_secret, mask_
 MIN_MASKED_CHARS = 4  # of a known secret; a shorter one would match in any text
 MIN_QUOTED_CHARS = 8  # of a part of an address; a shorter one may be anything
 MIN_BASE64_CHARS = 8
+MAX_ENUMERATED = 10  # parts of a sentence
 
 _BREAKS = re.compile(r"[^\S ]+")  # all whitespace except the space
 _JOINERS = "\u200c\u200d"  # invisible, but part of words and emoji
@@ -79,6 +80,13 @@ def _escape(letter: str) -> str:
     if "\udc80" <= letter <= "\udcff":
         return f"\\x{ord(letter) - 0xDC00:02x}"
     return letter.encode("unicode_escape").decode()
+
+
+def enumerate_few(parts: Iterable[str], length: int = 100) -> str:
+    """Return the first parts for a sentence, each cut to a length, and how many more there are."""
+    shown = list(parts)
+    more = f" and {len(shown) - MAX_ENUMERATED:,} more" if len(shown) > MAX_ENUMERATED else ""
+    return ", ".join(part[:length] for part in shown[:MAX_ENUMERATED]) + more
 
 
 def sanitize(value: object, limit: int = 500) -> str:

@@ -44,6 +44,7 @@ TARGETS = {
     "ingest/sources": "tests/ingest/test_sources.py tests/test_night.py",
     "ingest/documents": "tests/ingest/test_names.py tests/ingest/test_source_evidence.py "
     "tests/ingest/test_resuming.py",
+    "assess/agreement": "tests/assess/test_agreement.py",
     "assess/cells": "tests/assess/test_cells.py",
     "assess/findings": "tests/assess/test_verdicts.py",
     "assess/inputs": "tests/assess/test_inputs.py",

@@ -83,6 +83,11 @@ class Cell(Item):
         return one_line(f"{self.source} ({self.framework})")
 
     @property
+    def is_golden(self) -> bool:
+        """Whether it is about a golden document, which is not part of the night's numbers."""
+        return self.key != make_key(self.source, self.framework_id)
+
+    @property
     def digest(self) -> str:
         """Identifies what is assessed: equal cells have equal verdicts. Empty where the text is unknown."""
         if not self.text_sha256:

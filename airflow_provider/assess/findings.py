@@ -97,13 +97,14 @@ def find_unanswered(criteria: Iterable[tuple[str, str]], verdicts: Iterable[Verd
 
     :param criteria: code name and name of each
     """
-    names = {_fold(text) for verdict in verdicts for text in (verdict["criterion"], verdict["title"])}
-    listed = [(code or name, {_fold(code), _fold(name)}) for code, name in criteria if code or name]
+    names = {fold(text) for verdict in verdicts for text in (verdict["criterion"], verdict["title"])}
+    listed = [(code or name, {fold(code), fold(name)}) for code, name in criteria if code or name]
     missing = [code for code, either in listed if not either & (names - {""})]
     return missing if len(missing) < len(listed) or not names else []
 
 
-def _fold(text: str) -> str:
+def fold(text: str) -> str:
+    """Return a name as names are compared."""
     return " ".join(text.casefold().split())
 
 

@@ -49,7 +49,7 @@ def read_documents(value: Any) -> tuple[list[AssessedDocument], list[str]]:
     """
     required(value, "documents")
     found: dict[str, AssessedDocument | None] = {}
-    for row, place in _rows(value):
+    for row, place in read_rows(value):
         document = _parse(row, place)
         source = redact(str(row.get("source") or row.get("uuid") or ""))
         # The same source may be in two manifests: a text wins over a failure, then the later one.
@@ -59,8 +59,8 @@ def read_documents(value: Any) -> tuple[list[AssessedDocument], list[str]]:
     return [document for document in found.values() if document], without_text
 
 
-def _rows(value: Any) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Yield each row, and where it is."""
+def read_rows(value: Any) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Yield each row, and where it is; see `read_documents`."""
     if value is None:
         return
     if isinstance(value, str):
@@ -72,7 +72,7 @@ def _rows(value: Any) -> Iterator[tuple[Mapping[str, Any], str]]:
             yield value, "documents"
     elif isinstance(value, Iterable):
         for item in value:
-            yield from _rows(item)
+            yield from read_rows(item)
     else:
         raise ComplianceInputError(
             f"documents contains {type(value).__name__}: use URIs of manifests, results of ingest tasks, "
@@ -84,7 +84,7 @@ def _read_text(text: str) -> Iterator[tuple[Mapping[str, Any], str]]:
     if not text:
         raise ComplianceInputError("documents contains an empty string: remove it, or check its template.")
     if text[0] in '[{"':
-        yield from _rows(as_json(text, "documents"))
+        yield from read_rows(as_json(text, "documents"))
     elif "/" in text or text.lower().endswith(MANIFEST_SUFFIXES):
         yield from _read_manifest(text)
     else:
@@ -112,7 +112,7 @@ def _read_manifest(uri: str) -> Iterator[tuple[Mapping[str, Any], str]]:
                 yield parse_line(line, f"The manifest is damaged: {place}"), place
     except FileNotFoundError:
         raise ComplianceStorageError(
-            f"The manifest '{location}' does not exist. Give `documents` what the ingest task returned."
+            f"The manifest '{location}' does not exist: correct its URI, or clear the task that writes it."
         ) from None
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from airflow_provider import metrics
+from airflow_provider.assess.agreement import DRIFTED, agreement_rows
 from airflow_provider.assess.cells import Cell, make_key
 from airflow_provider.assess.findings import (
     OTHER,
@@ -21,11 +23,12 @@ from airflow_provider.assess.findings import (
     find_unanswered,
     finding_rows,
 )
+from airflow_provider.assess.golden import TABLE as GOLDEN
 from airflow_provider.assess.inputs import AssessedDocument
 from airflow_provider.assess.tables import has_pyarrow, write_csv, write_parquet
 from airflow_provider.assess.task import AssessTask
 from airflow_provider.assess.verdicts import FINDINGS as FINDINGS_TABLE
-from airflow_provider.assess.verdicts import FRAMEWORKS, RATE, ROOT, TABLE, describe_frameworks
+from airflow_provider.assess.verdicts import FRAMEWORKS, JUDGED_SINCE, RATE, ROOT, TABLE, describe_frameworks
 from airflow_provider.bulk.counts import check_rows
 from airflow_provider.bulk.deletes import FinishedJob, StoredObject, collect_finished
 from airflow_provider.bulk.items import COMPLETED, FAILED, SKIPPED
@@ -35,6 +38,7 @@ from airflow_provider.lineage import Lineage
 from airflow_provider.lineage import Verdict as AssertedVerdict
 from airflow_provider.reports.assess import VerdictStats, render_verdicts
 from airflow_provider.reports.ingest import Run
+from airflow_provider.reports.judge import JudgeStats
 from airflow_provider.review.decisions import read_decisions
 from airflow_provider.severity import KNOWN_CATEGORIES, NO_CATEGORY, SUFFICIENT
 from airflow_provider.storage import names
@@ -43,9 +47,12 @@ from airflow_provider.storage.jsonl import TableFile, write_table
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.nights import Table
 from airflow_provider.storage.spool import Spool
+from airflow_provider.text import enumerate_few
 
 FINDINGS, REPORT = "findings.jsonl", "report.html"
-MAX_NAMED = 10  # criteria or frameworks in one sentence
+AGREEMENT = "agreement"  # name of the table, as GOLDEN
+SAME_JUDGE, BETTER_THAN_CHANCE = "is judged as in the previous night", "is judged better than by chance"
+MAX_NAMED = 10  # frameworks with a sentence of their own
 
 
 class Outcome:
@@ -53,6 +60,7 @@ class Outcome:
 
     :param task: with all cells assessed, carried forward or failed
     :ivar new_verdicts: by category, except for those that an earlier attempt has published
+    :ivar agreement: rows of `agreement.jsonl`
     :ivar unanswered: criteria without an answer: for how many documents, by framework and criterion
     """
 
@@ -60,7 +68,9 @@ class Outcome:
         self.task = task
         self.new_verdicts: Counter[str] = Counter()
         self.unanswered: Counter[tuple[str, str]] = Counter()
+        self.agreement: list[dict[str, Any]] = []
         self._findings = task.checkpoint.output_folder / FINDINGS
+        self._judged: dict[str, TableFile] = {}  # tables about the judge, by name
         self._compared = Spool()  # the verdicts on each cell, as its rows have them
 
     async def publish(self, started_at: str) -> dict[str, Any]:
@@ -72,18 +82,24 @@ class Outcome:
         check_rows(self.task.cells, keys, ComplianceAssessError)
         await checkpoint.check_owner()
         result, manifest, findings = await in_thread(self._write, started_at)
+        tables = {FINDINGS_TABLE: findings, **self._judged}
         await checkpoint.publish_night(
             manifest,
             self.task.nights,
             (key for cell in self.task.cells for key in (cell.key, cell.digest)),
             TABLE,
-            {FINDINGS_TABLE: Table.of(findings.location, findings.sha256)},
+            {name: Table.of(table.location, table.sha256) for name, table in tables.items()},
             {
                 ROOT: self.task.nights.root.uri,
                 RATE: self._rate(started_at),
                 FRAMEWORKS: describe_frameworks(self.task.frameworks.values()),
+                JUDGED_SINCE: self.task.judged_since,
             },
         )
+        if golden := self.task.golden:
+            for cell in (*golden.texts, *golden.cells):  # not in the table that replaces the journal
+                checkpoint.append(cell)
+            await checkpoint.flush()
         return result
 
     def send_metrics(self, conn_id: str) -> None:
@@ -96,6 +112,14 @@ class Outcome:
             categories[category if category in (*KNOWN_CATEGORIES, NO_CATEGORY) else OTHER] += number
         for category, number in categories.items():
             metrics.count(metrics.VERDICTS, conn_id, number, category=category.lower())
+        drifted = Counter(row["framework"] for row in self.agreement if row["state"] == DRIFTED)
+        for row in self.agreement:
+            if row["criterion"] is None:
+                values = (row["agreement"], row["kappa"], drifted[row["framework"]])
+                gauges = (metrics.AGREEMENT, metrics.KAPPA, metrics.DRIFTED)
+                for metric, value in zip(gauges, values, strict=True):
+                    if value is not None:
+                        metrics.gauge(metric, conn_id, value, framework=row["framework"])
 
     def finished_jobs(self) -> tuple[list[FinishedJob], set[str]]:
         """Return the jobs of documents that are assessed, and those that are needed again.
@@ -108,6 +132,8 @@ class Outcome:
             cells.setdefault(cell.source, []).append(cell)
 
         def outputs() -> Iterator[tuple[str, list[StoredObject] | None]]:
+            for text in self.task.golden.texts if self.task.golden else ():
+                yield text.job_id, None  # assessed again every night
             for document in self.task.documents:
                 of_document = cells.get(document.source, [])
                 new = [cell for cell in of_document if cell.state is COMPLETED]
@@ -139,8 +165,8 @@ class Outcome:
     def _write(self, started_at: str) -> tuple[dict[str, Any], TableFile, TableFile]:
         """Write tables and report; return the result, the manifest, to be published, and the findings."""
         folder = self.task.checkpoint.output_folder
-        digests = {cell.digest for cell in self.task.cells} - {""}
-        decisions = read_decisions(self.task.nights, digests)
+        decisions = read_decisions(self.task.nights)
+        judge = self._judge(decisions)
         for cell in self.task.cells:
             self._compare(cell, decisions)
         findings = write_table(folder / FINDINGS, self._finding_rows())
@@ -174,6 +200,7 @@ class Outcome:
             without_text=self.task.without_text,
             files=files,
             warnings=warnings,
+            judge=judge,
         )
         put_sync(folder / REPORT, page.encode("utf-8", "replace"))
         del page
@@ -197,14 +224,32 @@ class Outcome:
             "warnings": warnings,
             "categories": {framework: as_counts(each) for framework, each in categories.items()},
         }
+        result |= {name: table.location.uri for name, table in self._judged.items()}
+        if self.task.golden:
+            drifted = (one for one in self.task.golden.judged if one.state == DRIFTED)
+            result["drifted"] = [one.summarize() for one in drifted]
         return result, manifest, findings
+
+    def _judge(self, decisions: Decisions) -> JudgeStats:
+        """Write what golden documents and decisions say about the judge; return it for the report."""
+        folder, golden, stats = self.task.checkpoint.output_folder, self.task.golden, JudgeStats()
+        rows = golden.rows if golden else []
+        self.agreement = agreement_rows(
+            self.task.nights.night.at, rows, decisions, golden.judged if golden else []
+        )
+        for name, table in ((GOLDEN, rows), (AGREEMENT, self.agreement)):
+            if table:
+                self._judged[name] = write_table(folder / f"{name}.jsonl", table)
+            for row in table:
+                stats.add(row)
+        return stats
 
     def _warn(self) -> list[str]:
         """Log and return what there is less of than expected."""
-        warnings = []
+        warnings = list(self.task.golden.warnings) if self.task.golden else []
         if gone := list(self.task.shrinkage.frameworks.values()):
             warnings.append(
-                f"The service no longer lists {_enumerate(gone)}, which the previous night has assessed."
+                f"The service no longer lists {enumerate_few(gone)}, which the previous night has assessed."
             )
         for name, (now, before) in list(self.task.shrinkage.criteria.items())[:MAX_NAMED]:
             warnings.append(f"The service lists {now:,} criteria of {name}; it was {before:,} before.")
@@ -214,7 +259,7 @@ class Outcome:
         for framework, criteria in list(by_framework.items())[:MAX_NAMED]:
             warnings.append(
                 f"The service has not answered criteria of {framework} that it lists, with the number of "
-                f"documents: {_enumerate(criteria)}. They are asked again the next night."
+                f"documents: {enumerate_few(criteria)}. They are asked again the next night."
             )
         for warning in warnings:
             self.task.log.warning("%s", warning)
@@ -247,7 +292,22 @@ class Outcome:
             self.task.checkpoint.manifest: len(self.task.cells),
             self._findings: sum(cell.findings for cell in self.task.cells),
         }
-        return Lineage(tables=tables, texts=texts.values(), verdicts=verdicts)
+        tables |= {self._judged[AGREEMENT].location: len(self.agreement)} if self.agreement else {}
+        golden = self.task.golden and self.task.golden.manifest
+        return Lineage(
+            tables=tables,
+            texts=[*texts.values(), *([golden] if golden else ())],
+            verdicts=chain(verdicts, self._assert(golden) if golden else ()),
+        )
+
+    def _assert(self, golden: Location) -> Iterator[AssertedVerdict]:
+        """Yield what golden documents and decisions say about the judge."""
+        for row in self.agreement:
+            name = f"{row['framework']}: {row['criterion']}"
+            if row["state"]:
+                yield AssertedVerdict(golden, name, row["state"] != DRIFTED, SAME_JUDGE)
+            if row["criterion"] and row["kappa"] is not None:
+                yield AssertedVerdict(golden, name, row["kappa"] > 0, BETTER_THAN_CHANCE)
 
     def _finding_rows(self) -> Iterator[dict[str, Any]]:
         texts = {document.source: document.text_path for document in self.task.documents}
@@ -263,8 +323,3 @@ def _stored_text(document: AssessedDocument) -> list[StoredObject]:
     if not document.text_path or not isinstance(sha256, str):
         return []
     return [StoredObject(document.text_path, sha256, size if isinstance(size, int) else None)]
-
-
-def _enumerate(parts: Sequence[str]) -> str:
-    more = len(parts) - MAX_NAMED
-    return ", ".join(part[:100] for part in parts[:MAX_NAMED]) + (f" and {more:,} more" if more > 0 else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from airflow_provider.assess.verdicts import (
     Shrinkage,
     find_shrinkage,
     read_earlier_verdicts,
+    read_judged_since,
 )
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.items import (
@@ -42,6 +43,7 @@ from airflow_provider.storage.nights import EarlierNights, estimate_seconds
 from airflow_provider.storage.spool import Spool
 
 if TYPE_CHECKING:
+    from airflow_provider.assess.golden import GoldenTask
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.hooks.compliance import ComplianceHook
 
@@ -66,6 +68,8 @@ class AssessTask:
     :param listed: ids of all frameworks that the service lists
     :param expires_at: until when the task may wait for assessments, as a timestamp
     :ivar found: the verdicts on each cell
+    :ivar golden: golden documents, if there are any
+    :ivar judged_since: the night in which the judge of a framework has drifted last, by framework id
     """
 
     hook: ComplianceHook
@@ -94,6 +98,8 @@ class AssessTask:
         self.found = Spool()
         self.earlier = EarlierVerdicts()
         self.shrinkage = Shrinkage()
+        self.golden: GoldenTask | None = None
+        self.judged_since: dict[str, str] = {}
         self.hook.get_conn()
 
     async def plan(self, *, changed_only: bool) -> dict[str, Any]:
@@ -105,6 +111,7 @@ class AssessTask:
         await self._read_earlier(changed_only=changed_only)
         self._carry_forward({})
         to_do = [cell for cell in self.cells if cell.state is PENDING]
+        golden = self.golden.total if self.golden else 0
         changed = sum(bool(self.earlier.before.get(cell.key)) for cell in to_do)
         carried = sum(cell.state is SKIPPED for cell in self.cells)
         entries = await in_thread(lambda: list(self.nights.entries()))
@@ -114,8 +121,11 @@ class AssessTask:
             "changed": changed,
             "carried": carried,
             "kept": len(self.cells) - len(to_do) - carried,
-            "requests": REQUESTS_PER_CELL * len(to_do),
-            "seconds": estimate_seconds(len(to_do), (entry.facts.get(RATE, 0.0) for entry in entries)),
+            "golden": golden,
+            "requests": REQUESTS_PER_CELL * (len(to_do) + golden),
+            "seconds": estimate_seconds(
+                len(to_do) + golden, (entry.facts.get(RATE, 0.0) for entry in entries)
+            ),
         }
         self.log.info("Dry run, nothing was sent: %s", json.dumps(plan))
         return plan
@@ -125,21 +135,19 @@ class AssessTask:
         async with await self.hook.get_async_conn() as client:
             await self._make_cells(client)
             known = await in_thread(self.checkpoint.read, Cell)
+            if self.golden and (
+                in_flight := await self.golden.assess(
+                    client, known, run_engine, is_new_attempt=is_new_attempt
+                )
+            ):
+                return in_flight
             left_over = self._find_left_over(known, is_new_attempt=is_new_attempt)
             self.cells, outdated = resume_cells(self.cells, known, is_new_attempt=is_new_attempt)
             outdated += [cell.job_id for cell in left_over if not cell.state.is_final]
             await self._read_earlier(changed_only=changed_only)
             self._carry_forward(known)
-            await self._read_known()
-            steps = AssessSteps(
-                client,
-                self.hook,
-                self.template,
-                {document.source: document.fields for document in self.documents},
-                self.frameworks,
-                self._target,
-                self.found,
-            )
+            await self.read_known(self.cells)
+            steps = self.make_steps(client, self.documents)
             in_flight = await run_engine(client, self.cells, steps, self.checkpoint, outdated)
             for cell in left_over:
                 self.checkpoint.append(cell.reset())
@@ -147,6 +155,18 @@ class AssessTask:
             if not in_flight:
                 await self._explain_failures(client)
             return in_flight
+
+    def make_steps(self, client: AsyncComplianceClient, documents: Iterable[AssessedDocument]) -> AssessSteps:
+        """Return what is done with cells of these documents."""
+        return AssessSteps(
+            client,
+            self.hook,
+            self.template,
+            {document.source: document.fields for document in documents},
+            self.frameworks,
+            self._target,
+            self.found,
+        )
 
     async def _make_cells(self, client: AsyncComplianceClient) -> None:
         self.documents = await hash_texts(client, self.documents, self.concurrency, self.log)
@@ -160,7 +180,9 @@ class AssessTask:
         moment would be missing.
         """
         keys = {cell.key for cell in self.cells}
-        left_over = [cell for key, cell in known.items() if key not in keys and cell.job_id]
+        left_over = [
+            cell for key, cell in known.items() if key not in keys and cell.job_id and not cell.is_golden
+        ]
         if left_over and not is_new_attempt:
             gone = sorted({cell.framework for cell in left_over if cell.framework_id not in self.frameworks})
             what = f"lists the frameworks {', '.join(gone)}" if gone else "has all documents"
@@ -173,6 +195,7 @@ class AssessTask:
     async def _read_earlier(self, *, changed_only: bool) -> None:
         """Read what earlier nights say about the cells, and which frameworks they had."""
         account = self.hook.account_digest
+        self.judged_since = await in_thread(read_judged_since, self.nights, account) | self.judged_since
         self.shrinkage = await in_thread(
             find_shrinkage, self.nights, account, list(self.frameworks.values()), self.listed
         )
@@ -180,7 +203,13 @@ class AssessTask:
             make_key(document.source, key) for document in self.documents for key in self.shrinkage.frameworks
         ]
         self.earlier = await in_thread(
-            read_earlier_verdicts, self.nights, account, self.cells, gone=gone, changed_only=changed_only
+            read_earlier_verdicts,
+            self.nights,
+            account,
+            self.cells,
+            gone=gone,
+            changed_only=changed_only,
+            judged_since=self.judged_since,
         )
 
     def _carry_forward(self, known: Mapping[str, Cell]) -> None:
@@ -202,11 +231,11 @@ class AssessTask:
             elif before:
                 self.checkpoint.append(cell)  # else what was before would count again after a deferral
 
-    async def _read_known(self) -> None:
+    async def read_known(self, cells: Sequence[Cell]) -> None:
         """Read the verdicts on cells that an earlier attempt has completed; what is gone is fetched again."""
 
         async def read(number: int) -> None:
-            cell = self.cells[number]
+            cell = cells[number]
             location = Location(cell.results_path)
             try:
                 data = await in_thread(location.read) or b""
@@ -218,7 +247,7 @@ class AssessTask:
 
         completed = [
             number
-            for number, cell in enumerate(self.cells)
+            for number, cell in enumerate(cells)
             if cell.state is COMPLETED and cell.key not in self.found
         ]
         await for_each(read, completed, 2 * self.concurrency)
@@ -279,17 +308,22 @@ async def hash_texts(
     """Return the documents with the hashes of their texts, read from the service where they are unknown."""
     hashed = list(documents)
 
-    async def hash_text(number: int) -> None:
-        document, digest = hashed[number], hashlib.sha256()
+    async def add_hash(number: int) -> None:
+        document = hashed[number]
         try:
-            async with client.stream_content(document.uuid) as pieces:
-                async for piece in pieces:
-                    digest.update(piece)
+            hashed[number] = replace(document, text_sha256=await hash_text(client, document.uuid))
         except ComplianceError as error:
             log.warning("Could not read the text of '%s': %s", document.source, error)
-        else:
-            hashed[number] = replace(document, text_sha256=digest.hexdigest())
 
     unknown = [number for number, document in enumerate(hashed) if not document.text_sha256]
-    await for_each(hash_text, unknown, concurrency)
+    await for_each(add_hash, unknown, concurrency)
     return hashed
+
+
+async def hash_text(client: AsyncComplianceClient, uuid: str) -> str:
+    """Return the SHA-256 of the text of a job, read from the service."""
+    digest = hashlib.sha256()
+    async with client.stream_content(uuid) as pieces:
+        async for piece in pieces:
+            digest.update(piece)
+    return digest.hexdigest()

@@ -13,7 +13,8 @@ from airflow_provider.storage.nights import EarlierNights, Entry, entries_with
 from airflow_provider.storage.spool import Spool
 
 TABLE, FINDINGS = "assessments", "findings"  # names of tables in an entry
-ROOT, RATE, FRAMEWORKS = "root", "cells_per_second", "frameworks"  # facts of an entry
+# Facts of an entry.
+ROOT, RATE, FRAMEWORKS, JUDGED_SINCE = "root", "cells_per_second", "frameworks", "judged_since"
 
 Row = Mapping[str, Any]
 
@@ -54,17 +55,20 @@ def read_earlier_verdicts(
     *,
     gone: Iterable[str] = (),
     changed_only: bool = True,
+    judged_since: Mapping[str, str] | None = None,
 ) -> EarlierVerdicts:
     """Read what earlier nights say about cells.
 
     :param account: of the service
     :param gone: keys of cells of frameworks that are no longer listed, which are only compared with
     :param changed_only: whether to carry verdicts forward
+    :param judged_since: before which night verdicts on a framework are not carried forward, by its id
     """
     cells = list(cells)
     by_key = {cell.key: cell for cell in cells}
     wanted: dict[str, _Wanted] = {}
-    for cell, entry, row in find_carried(nights, account, cells) if changed_only else ():
+    carried = find_carried(nights, account, cells, judged_since or {}) if changed_only else ()
+    for cell, entry, row in carried:
         place = wanted.setdefault(entry.path, _Wanted(entry))
         fields = _carry(row, entry, nights.root.uri)
         place.carried.setdefault(cell_key(row), []).append((cell.key, fields))
@@ -80,11 +84,12 @@ def read_earlier_verdicts(
 
 
 def find_carried(
-    nights: EarlierNights, account: str, cells: Iterable[Cell]
+    nights: EarlierNights, account: str, cells: Iterable[Cell], judged_since: Mapping[str, str]
 ) -> Iterator[tuple[Cell, Entry, Row]]:
     """Yield the newest verdict on each cell: of the same source, else of an equal text of another one.
 
     :param account: of the service; only verdicts of the same one are carried forward
+    :param judged_since: see `read_earlier_verdicts`
     """
     wanted: dict[str, dict[str, Cell]] = {}
     for cell in cells:
@@ -99,6 +104,9 @@ def find_carried(
             # Criteria that the service has not answered are asked again.
             if digest not in wanted or row["status"] != "COMPLETED" or row["unanswered"]:
                 continue
+            made_at = row["carried_from"]["night"] if row["carried_from"] else entry.night.at
+            if made_at < judged_since.get(row["framework_id"], ""):
+                continue  # by a judge that has drifted since
             of_any.setdefault(digest, (entry, row))
             if (key := cell_key(row)) in wanted[digest]:
                 yield wanted[digest].pop(key), entry, row
@@ -122,7 +130,7 @@ def find_compared(
     missing = {*payloads, *gone}
     found: set[str] = set()
     for is_own in (True, False):
-        for entry in entries_with(_entries_of(nights, account, is_own=is_own), TABLE, missing):
+        for entry in entries_with(entries_of(nights, account, is_own=is_own), TABLE, missing):
             for row in entry.rows(TABLE) if entry.is_intact(FINDINGS) else ():
                 key = cell_key(row)
                 if key not in missing or row["status"] != "COMPLETED":
@@ -135,7 +143,7 @@ def find_compared(
         missing = payloads.keys() - found
 
 
-def _entries_of(nights: EarlierNights, account: str, *, is_own: bool = True) -> Iterator[Entry]:
+def entries_of(nights: EarlierNights, account: str, *, is_own: bool = True) -> Iterator[Entry]:
     """Yield the entries of this task, or those of others, with the same account."""
     for entry in nights.entries():
         if entry.account == account and entry.task.is_same_task(nights.task) is is_own:
@@ -195,6 +203,22 @@ def describe_frameworks(frameworks: Iterable[AssessedFramework]) -> dict[str, tu
     return {framework.id: (framework.code_name, len(framework.criteria)) for framework in frameworks}
 
 
+def read_judged_since(nights: EarlierNights, account: str) -> dict[str, str]:
+    """Return the night in which the judge of a framework has drifted last, by framework id.
+
+    Every night keeps what the night before knew: a verdict that is older is never carried forward again.
+    """
+    known: dict[str, str] = {}
+    newest = ""
+    for entry in entries_of(nights, account):
+        if entry.night.at < newest:
+            break
+        newest = entry.night.at
+        for key, at in entry.facts.get(JUDGED_SINCE, {}).items():
+            known[key] = max(at, known.get(key, ""))
+    return known
+
+
 def find_shrinkage(
     nights: EarlierNights, account: str, frameworks: Iterable[AssessedFramework], listed: Iterable[str]
 ) -> Shrinkage:
@@ -202,7 +226,7 @@ def find_shrinkage(
 
     :param listed: ids of all frameworks that the service lists, also those that are not wanted
     """
-    own = next(_entries_of(nights, account), None)
+    own = next(entries_of(nights, account), None)
     before: Mapping[str, Any] = own.facts.get(FRAMEWORKS, {}) if own else {}
     return Shrinkage(
         {key: name for key, (name, _) in before.items() if key not in set(listed)},

@@ -145,6 +145,7 @@ class Closing:
             {**record, "previous": head.reference if head else None},
             counts.documents,
             counts.verdicts,
+            counts.judge,
             trend=[(night.record.get("night"), night.record.get("totals")) for night in nights],
             vanished=named,
         )

@@ -15,6 +15,7 @@ from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import task_path
 
 INGEST, ASSESS, FINDINGS, REVIEW = "ingest", "assess", "findings", "review"
+GOLDEN, AGREEMENT = "golden", "agreement"
 FROM_XCOM = "xcom"  # the origin of decisions that a task has returned
 FINDINGS_NAME = "findings.jsonl"
 EXPECTED = "Give the results of ingest, assess or review tasks, or URIs of what they have written."
@@ -49,6 +50,10 @@ KINDS = {
     FINDINGS: ManifestKind(
         "a table of findings", "category", "source framework criterion category", "findings"
     ),
+    GOLDEN: ManifestKind(
+        "a table of golden documents", "category", "source framework criterion category", "golden"
+    ),
+    AGREEMENT: ManifestKind("a table of agreement", "framework", "framework cases", "agreement"),
     REVIEW: ManifestKind("a table of decisions", "decision", "decision", ""),
 }
 

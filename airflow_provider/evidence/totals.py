@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_provider.assess.findings import as_counts
-from airflow_provider.evidence.manifests import ASSESS, FINDINGS, INGEST
+from airflow_provider.evidence.manifests import AGREEMENT, ASSESS, FINDINGS, GOLDEN, INGEST
 from airflow_provider.evidence.tables import NightTable
+from airflow_provider.reports.judge import JudgeStats
 from airflow_provider.reports.outcomes import OutcomeStats
 from airflow_provider.reports.verdicts import VerdictCounts
 from airflow_provider.review.state import EXPIRED, NO_DECISION
@@ -40,6 +41,7 @@ class NightCounts:
     def __init__(self, tables: Sequence[NightTable]) -> None:
         self.documents = OutcomeStats()
         self.verdicts = VerdictCounts()
+        self.judge = JudgeStats()
         self._decisions: dict[str, bool] = {}  # whether someone has decided
         # Which manifest has the row that counts, by digest; its number and a rank in one, as there are many.
         self._places: dict[str, dict[int, int]] = {INGEST: {}, ASSESS: {}}
@@ -64,6 +66,9 @@ class NightCounts:
 
     def _add(self, table: NightTable, row: Mapping[str, Any]) -> None:
         kind = table.kind
+        if kind in (GOLDEN, AGREEMENT):
+            self.judge.add(row)
+            return
         if kind not in (INGEST, ASSESS, FINDINGS):
             # A task's result and the file that it has written name the same decision.
             key = hashlib.sha256(json.dumps([row.get(name) for name in DECISION_KEY], default=str).encode())
@@ -103,4 +108,5 @@ class NightCounts:
             "categories": as_counts(self.verdicts.categories),
             "frameworks": {name: as_counts(frameworks[name].categories) for name in sorted(frameworks)},
             "decisions": sum(self._decisions.values()),
+            **self.judge.numbers,
         }

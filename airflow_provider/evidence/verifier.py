@@ -39,7 +39,10 @@ MAX_KEPT = 50  # problems of one record, and problems that are shown; all are co
 IMPOSSIBLE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EISDIR)
 STATUSES = ("CHANGED", "STOPPED", "UNREADABLE", "REPLACED", "PARTIAL", "ERASED", "OK")
 NIGHT_COLUMNS = ("dag_id", "night", "destination")  # what revisions by several runs have in common
-OBJECT_COLUMNS = {"ingest": ("path", "sha256"), "assess": ("results_path", "results_sha256")}
+OBJECT_COLUMNS = {
+    "ingest": ("path", "sha256"),
+    **dict.fromkeys(("assess", "golden"), ("results_path", "results_sha256")),
+}
 RECORD_NAME, SHA256 = re.compile(r"(\d{8})\.json"), re.compile("[0-9a-f]{64}")
 SIGNED = re.compile(r"(\w{3} +\d+ [\d:]{8})[.\d]* (\d{4} GMT)(?s:.*\nTSA: (?:DirName:)?)(.*)")
 DATE, BLOCK = re.compile(r"\d{4}-\d\d-\d\d"), re.compile(rb"([0-9a-f]{64}) ([1-9][0-9]{0,8})")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_provider.exceptions import ComplianceAssessError, ComplianceError, ComplianceInputError
 from airflow_provider.operators.base_bulk import ASSESS, BulkRun, ComplianceBulkOperator
@@ -40,15 +40,22 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
     :param delete_after: when to delete the jobs of documents at the service: `"assess"`, when all assessments
         of a document are stored and checked, and none has failed; `"fetch"` leaves that to
         `ComplianceIngestOperator`; by default never
-    :param dry_run: send nothing; return how many cells are new, changed and carried, and what they would
-        cost; off by default
+    :param golden: documents on which experts have decided: the URI of a manifest in JSON Lines, or its rows,
+        with `source`, `framework`, `criterion` and `category`. They are assessed every night, beside the
+        others, to see whether the service still decides as before
+    :param on_drift: what to do if it does not: `"reassess"` carries no earlier verdict on that framework
+        forward; `"fail"` fails the task before anything is published; `"warn"` only says so
+    :param dry_run: send nothing; return how many cells are new, changed, carried and golden, and what they
+        would cost; off by default
     """
 
     template_fields: Sequence[str] = (
         "conn_id", "documents", "frameworks", "payload", "destination", "root",
-        "delete_after",
+        "delete_after", "golden",
     )  # fmt: skip
-    template_fields_renderers: ClassVar[dict[str, str]] = {"documents": "json", "payload": "json"}
+    template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("documents", "payload", "golden"), "json"
+    )
     trigger_class: ClassVar[type[ComplianceAssessmentTrigger]] = ComplianceAssessmentTrigger
     deletes_after: ClassVar[str] = ASSESS
     ui_color = "#e4dcf5"
@@ -60,6 +67,8 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         frameworks: Any = None,
         payload: Any = None,
         changed_only: bool = True,
+        golden: Any = None,
+        on_drift: Literal["reassess", "fail", "warn"] = "reassess",
         dry_run: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -73,7 +82,12 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             )
         self.payload = payload
         # What an upstream task has left may be nothing when it is rendered: that is not the default.
-        self._given = {name for name in ("frameworks", "payload") if getattr(self, name) is not None}
+        self.golden = golden
+        given = ("frameworks", "payload", "golden")
+        self._given = {name for name in given if getattr(self, name) is not None}
+        if on_drift not in ("reassess", "fail", "warn"):
+            raise ValueError(f"on_drift must be 'reassess', 'fail' or 'warn', not {on_drift!r}.")
+        self.on_drift = on_drift
         self.changed_only = changed_only
         self.is_dry_run = dry_run
 
@@ -95,6 +109,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
 
     def _process(self, run: BulkRun) -> dict[str, Any]:
         from airflow_provider.assess.cells import parse_frameworks, select_frameworks
+        from airflow_provider.assess.golden import GoldenTask, read_golden
         from airflow_provider.assess.inputs import read_documents
         from airflow_provider.assess.output import Outcome
         from airflow_provider.assess.task import KIND, AssessTask
@@ -130,6 +145,8 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             self.log,
             run.deadline.at,
         )
+        if "golden" in self._given:
+            task.golden = GoldenTask(task, read_golden(self.golden), self.on_drift)
         if self.is_dry_run:
             return self._loop.run(task.plan(changed_only=self.changed_only))
         task.checkpoint.acquire(len(documents) * len(frameworks))

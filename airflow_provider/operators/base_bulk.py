@@ -242,10 +242,13 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         steps: Steps[I],
         checkpoint: Checkpoint,
         outdated: Sequence[str] = (),
+        *,
+        may_defer: bool = True,
     ) -> list[str]:
         """Process all items; return the jobs in flight.
 
         :param outdated: jobs in flight that no item waits for any more, to be cancelled
+        :param may_defer: whether the trigger of the operator can wait for the jobs
         """
         from airflow_provider.bulk.engine import BulkEngine
         from airflow_provider.bulk.items import BulkOptions
@@ -256,7 +259,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
             poll_interval=self.poll_interval,
             deadline=run.ends_at,
             cancel_on_kill=self.cancel_on_kill,
-            may_defer=self.deferrable,
+            may_defer=self.deferrable and may_defer,
             max_in_flight=client.settings.max_in_flight,
             is_last_attempt=is_last_attempt(run.context["ti"]),
             job_seconds=self.document_timeout,

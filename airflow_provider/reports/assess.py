@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider.reports.judge import JudgeStats
 from airflow_provider.reports.outcomes import count_documents
 from airflow_provider.reports.page import (
     classify,
@@ -131,6 +132,7 @@ def render_verdicts(
     without_text: Sequence[str],
     files: Mapping[str, str],
     warnings: Sequence[str] = (),
+    judge: JudgeStats | None = None,
 ) -> str:
     """Return the HTML report of an assessment night.
 
@@ -138,9 +140,12 @@ def render_verdicts(
     :param without_text: sources that have no text, and so no verdict
     :param files: where the tables are, by title
     :param warnings: what there is less of than expected; shown first
+    :param judge: what golden documents and decisions say about the judge
     """
     is_compared = last_night is not None
-    less = [("warn", "Less than expected")] if warnings else []
+    judge = judge or JudgeStats()
+    less = [("warn", "The judge has drifted")] if judge.numbers["drifted"] else []
+    less += [("warn", "Less than expected")] if warnings else []
     tone, status = worst([("idle", "Nothing to do"), *less, *stats.states()])
     headline = " ".join(stats.sentences(is_compared=is_compared)) or "There were no documents to assess."
     return render(
@@ -157,6 +162,7 @@ def render_verdicts(
         without_text=without_text,
         files=files,
         warnings=warnings,
+        judge=judge,
         matrix=stats.matrix(),
     )
 

@@ -7,9 +7,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from airflow_provider.reports.judge import JudgeStats
 from airflow_provider.reports.outcomes import OutcomeStats, summarize
 from airflow_provider.reports.page import format_night, limit_source, plural, render, worst
-from airflow_provider.reports.trend import TrendPoint, plot_trend
+from airflow_provider.reports.trend import JUDGE_CHARTS, TrendPoint, plot_trend
 from airflow_provider.reports.verdicts import VerdictCounts
 from airflow_provider.storage.locations import Location
 from airflow_provider.text import sanitize
@@ -19,6 +20,8 @@ KINDS = {
     "ingest": "Manifests of ingestion",
     "assess": "Assessments",
     "findings": "Findings",
+    "golden": "Golden documents",
+    "agreement": "Agreement with experts",
     "review": "Decisions of experts",
 }
 
@@ -29,6 +32,7 @@ def render_night(
     record: Mapping[str, Any],
     documents: OutcomeStats,
     verdicts: VerdictCounts,
+    judge: JudgeStats,
     *,
     trend: Sequence[tuple[object, object]] = (),
     vanished: Sequence[str] = (),
@@ -38,12 +42,14 @@ def render_night(
     :param record: of the night, without the report itself; see docs/night.md
     :param documents: rows of all ingest manifests
     :param verdicts: rows of all assessments and findings
+    :param judge: rows about golden documents and agreement with experts
     :param trend: dates and totals of earlier nights, the latest first
     :param vanished: the first documents of an earlier night that are not among tonight's
     """
     root = shlex.quote(sanitize(Location(record["root"]).address))  # without the connection of Airflow
     tone, status, headline = summarize_night(record, documents, verdicts)
     earlier = [TrendPoint.parse(*night) for night in trend[: MAX_TREND_NIGHTS - 1]]
+    points = [TrendPoint.parse(record["night"], record["totals"]), *earlier]
     return render(
         "night.html",
         record=record,
@@ -56,7 +62,9 @@ def render_night(
         headline=_COUNT.sub("\u00a0", headline),
         last=earlier[0] if earlier else None,
         more_documents=documents.total - earlier[0].numbers["documents"] if earlier else 0,
-        trend=plot_trend([TrendPoint.parse(record["night"], record["totals"]), *earlier]),
+        trend=plot_trend(points),
+        judge=judge,
+        judge_trend=plot_trend(points, JUDGE_CHARTS),
         vanished=[limit_source(source) for source in vanished],
         files={
             title: [manifest for manifest in record["manifests"] if manifest["kind"] == kind]
@@ -88,6 +96,9 @@ def summarize_night(
         gone = plural(len(record["gone_frameworks"]), "framework")
         states.append(("warn", f"{gone} gone"))
         sentences.append(f"{gone} of the previous night without a verdict.")
+    if drifted := record["totals"].get("drifted"):
+        states.append(("warn", "The judge has drifted"))
+        sentences.append(f"The judge has drifted on {drifted:,} of its criteria.")
     if record["warnings"]:
         states.append(("warn", "Less than expected"))
     if record["failed_tasks"]:

@@ -18,15 +18,21 @@ TICK_STEPS = (1, 2, 3, 5, 7, 10, 14, 20, 30, 1000)  # nights; the last for a sin
 MIN_HEIGHT_PERCENT = 3.5  # of a segment, so that few among many stay visible
 OUTLIER_FACTOR = 20  # times the usual night: a bar that would make all others invisible is cut off
 NUMBERS = (
-    "documents", "completed", "skipped", "failed", "assessments_failed", "changed", "decisions", "missing"
+    "documents", "completed", "skipped", "failed", "assessments_failed", "changed", "decisions", "missing",
+    "agreed", "disagreed", "drifted",
 )  # fmt: skip
-SHARES = "Verdicts"  # the chart whose bars are all as high
+SHARES = ("Verdicts", "Agreement")  # charts whose bars are all as high
+Series = Sequence[tuple[str, str, str]]
 # What each chart counts: a CSS class, its words, and the number of a night.
-CHARTS = {
+CHARTS: Mapping[str, Series] = {
     "Documents": [(name, words, name) for name, words in DOCUMENTS.items()],
     "Failures": [("failed", "documents", "failed"), ("cancelled", "assessments", "assessments_failed")],
-    SHARES: [(style, words, f"verdicts {style}") for style, words in LEGEND.items()],
+    SHARES[0]: [(style, words, f"verdicts {style}") for style, words in LEGEND.items()],
     "Changed verdicts": [("plain", "changed", "changed")],
+}
+JUDGE_CHARTS: Mapping[str, Series] = {
+    SHARES[1]: [("sufficient", "agreed", "agreed"), ("missing", "disagreed", "disagreed")],
+    "Drifted criteria": [("plain", "drifted", "drifted")],
 }
 
 
@@ -50,7 +56,6 @@ class TrendPoint:
 
 
 Placed = Sequence[tuple[int, TrendPoint]]
-Series = Sequence[tuple[str, str, str]]
 
 
 @dataclass(frozen=True)
@@ -67,15 +72,16 @@ class Trend:
     charts: Sequence[ColumnChart]
 
 
-def plot_trend(nights: Sequence[TrendPoint]) -> Trend | None:
+def plot_trend(nights: Sequence[TrendPoint], what: Mapping[str, Series] = CHARTS) -> Trend | None:
     """Return the charts, None for a single night.
 
     :param nights: the latest first
+    :param what: to plot
     """
     if len(nights) < 2:
         return None
     placed, labels = _place(nights[::-1])
-    charts = (_plot(title, series, placed, labels) for title, series in CHARTS.items())
+    charts = (_plot(title, series, placed, labels) for title, series in what.items())
     return Trend(
         nights,
         has_gaps=len(labels) > len(nights),
@@ -113,11 +119,11 @@ def _plot(title: str, series: Series, nights: Placed, labels: Sequence[str]) -> 
     for place, night in nights:
         counts = {style: night.numbers[name] for style, _, name in used}
         total = sum(counts.values())
-        is_cut = total > top and title != SHARES
-        segments = stack(counts, total if is_cut or title == SHARES else top, MIN_HEIGHT_PERCENT)
+        is_cut = total > top and title not in SHARES
+        segments = stack(counts, total if is_cut or title in SHARES else top, MIN_HEIGHT_PERCENT)
         columns.append(Column(place, _describe(night, used), segments, is_cut))
         cut += [f"{total:,} on {night.label}"] if is_cut else []
-    mark, slots = "100\u00a0%" if title == SHARES else _shorten(top), max(len(labels), MIN_SLOTS)
+    mark, slots = "100\u00a0%" if title in SHARES else _shorten(top), max(len(labels), MIN_SLOTS)
     legend = [(style, words) for style, words, _ in used] if len(series) > 1 else ()
     last = len(labels) - 1  # the latest night has a label, and as many before it as there is room for
     ticks = choose_ticks(

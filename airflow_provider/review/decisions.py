@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from itertools import chain
@@ -22,7 +22,7 @@ from airflow_provider.storage.jsonl import to_lines
 from airflow_provider.storage.layout import NIGHTS
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import digest, safe
-from airflow_provider.storage.nights import EarlierNights, Night, Table, TaskKey, entries_with
+from airflow_provider.storage.nights import EarlierNights, Night, Table, TaskKey
 from airflow_provider.text import one_line
 
 log = logging.getLogger(__name__)
@@ -98,26 +98,23 @@ def find_root(findings: str, night: str) -> str:
     return ""
 
 
-def read_decisions(nights: EarlierNights, cells: Collection[str]) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the last decision on each cell and criterion that a night sees.
-
-    :param cells: the digests of tonight's cells
-    """
+def read_decisions(nights: EarlierNights) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the last decision on each cell and criterion in the nights that a night sees."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
-    entries = entries_with(nights.entries("review"), DECISIONS, cells)
     with ThreadPoolExecutor(READERS) as readers:
-        tables = list(readers.map(lambda entry: list(entry.rows(DECISIONS)), entries))
+        tables = list(readers.map(lambda entry: list(entry.rows(DECISIONS)), nights.entries("review")))
     for row in chain.from_iterable(tables):
         if row["decision"] in (NO_DECISION, EXPIRED):
             continue
         key = str(row["cell"]), str(row["criterion"])
         decision = {
+            "framework": str(row.get("framework") or ""),
             "expert": str(row["expert_id"] or row["answered_by"]),
             "expert_category": str(row["category_after"] or ""),
             "expert_rationale": str(row["rational_feedback"] or ""),
             "decided_at": str(row["decided_at"]),
             "category_before": row["category_before"],
         }
-        if key[0] in cells and found.get(key, decision)["decided_at"] <= decision["decided_at"]:
+        if found.get(key, decision)["decided_at"] <= decision["decided_at"]:
             found[key] = decision
     return found

@@ -21,7 +21,9 @@ from tests.support.outlets import outlet_events
 CATEGORY = "SUFFICIENTLY_REGULATED"
 
 
-def render_plainly(record: Any, documents: Any, verdicts: Any, *, trend: Any, vanished: Any) -> str:
+def render_plainly(
+    record: Any, documents: Any, verdicts: Any, judge: Any, *, trend: Any, vanished: Any
+) -> str:
     """Stand in for the page, where only what it is given matters."""
     cells, findings = verdicts.cells["assessed"], verdicts.total
     shown = {name: record[name] for name in ("revision", "missing", "previous")}

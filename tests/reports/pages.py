@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
+from airflow_provider.reports.judge import JudgeStats
 from airflow_provider.reports.night import render_night
 from airflow_provider.reports.outcomes import OutcomeStats
 from airflow_provider.reports.verdicts import VerdictCounts
@@ -76,9 +77,12 @@ class Night:
         findings: Any = (),
         trend: Any = (("2026-03-01", TOTALS),),
         vanished: Any = (),
+        judged: Any = (),
         **record: Any,
     ) -> None:
-        self.documents, self.verdicts = OutcomeStats(), VerdictCounts()
+        self.documents, self.verdicts, self.judge = OutcomeStats(), VerdictCounts(), JudgeStats()
+        for row in judged:
+            self.judge.add(row)
         self.trend, self.vanished = trend, vanished
         for row in documents:
             self.documents.add(row)
@@ -106,7 +110,12 @@ class Night:
 
     def render(self) -> str:
         return render_night(
-            self.record, self.documents, self.verdicts, trend=self.trend, vanished=self.vanished
+            self.record,
+            self.documents,
+            self.verdicts,
+            self.judge,
+            trend=self.trend,
+            vanished=self.vanished,
         )
 
 

@@ -25,6 +25,7 @@ def decision(findings: str = "", **changes: Any) -> dict[str, Any]:
         "source": "in/a.pdf",
         "night": NIGHT,
         "cell": "c1",
+        "framework": "DORA",
         "criterion": "D-1",
         "decision": "changed",
         "category_before": "MISSING",
@@ -52,8 +53,8 @@ def write(*rows: dict[str, Any], task: Any = None) -> list[Location]:
     return write_decisions(rows, None, task or ti(), "account")
 
 
-def read(root: Path, night: str = NEXT, cells: Any = ("c1",)) -> dict[tuple[str, str], dict[str, Any]]:
-    return read_decisions(nights_of(root, night), set(cells))
+def read(root: Path, night: str = NEXT) -> dict[tuple[str, str], dict[str, Any]]:
+    return read_decisions(nights_of(root, night))
 
 
 def test_decisions_are_written_beside_the_findings_and_read_by_the_next_night(tmp_path: Path) -> None:
@@ -68,6 +69,7 @@ def test_decisions_are_written_beside_the_findings_and_read_by_the_next_night(tm
     assert set(read(tmp_path / "one")) == {("c1", "D-1"), ("c1", "D-2")}
     assert read(tmp_path / "two") == {
         ("c1", "D-1"): {
+            "framework": "DORA",
             "expert": "e-1",
             "expert_category": "SUFFICIENTLY_REGULATED",
             "expert_rationale": "Annex 4.",
@@ -144,13 +146,12 @@ def test_a_store_that_is_down_is_an_error(tmp_path: Path, monkeypatch: pytest.Mo
         write(decision(uri))
 
 
-def test_only_decisions_of_earlier_nights_on_tonight_s_cells_are_read(tmp_path: Path) -> None:
+def test_only_decisions_of_earlier_nights_are_read(tmp_path: Path) -> None:
     assert read(tmp_path) == {}
     uri = assessed(tmp_path)
     write(decision(uri), decision(uri, cell="other"))
-    assert set(read(tmp_path)) == {("c1", "D-1")}
-    assert read(tmp_path, cells=["c2"]) == {}
-    assert read_decisions(nights_of(tmp_path, NEXT, "d/r1"), {"c1"}) == {}  # of its own run
+    assert set(read(tmp_path)) == {("c1", "D-1"), ("other", "D-1")}
+    assert read_decisions(nights_of(tmp_path, NEXT, "d/r1")) == {}  # of its own run
     for night in (NIGHT, "2026-02-01T00:00:00+00:00", "2027-05-01T00:00:00+00:00"):
         assert read(tmp_path, night) == {}
 
@@ -159,7 +160,7 @@ def test_a_cleared_night_sees_the_decisions_that_its_first_attempt_saw(tmp_path:
     uri = assessed(tmp_path)
     write(decision(uri))
     nights = nights_of(tmp_path, NEXT)
-    first = read_decisions(nights, {"c1"})
+    first = read_decisions(nights)
     nights.publish({}, (), "account")
     late = decision(uri, decided_at="2026-03-02T09:00:00+00:00", answered_by="eve", expert_id="")
     write(late, task=ti("r1", "another"))
@@ -204,7 +205,7 @@ def test_an_answer_after_a_form_that_no_one_filled_in_is_not_seen_by_nights_in_b
     findings = assessed(tmp_path)
     write(decision(findings, decision=kind))
     between = nights_of(tmp_path, NEXT)
-    assert read_decisions(between, {"c1"}) == {}
+    assert read_decisions(between) == {}
     between.publish({}, [], "account")
     write(decision(findings))
     assert read(tmp_path) == {}  # the night in between, cleared

@@ -1,0 +1,216 @@
+"""How well the judge agrees with experts and with itself: pure rules."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider.assess.agreement import (
+    DRIFTED,
+    INCONSISTENT,
+    STEADY,
+    JudgedCriterion,
+    agreement_rows,
+    at_least,
+    compare_golden,
+    measure,
+)
+
+# cohen_kappa_score of scikit-learn 1.9.1 on `random_tables()`, None where that is not a number.
+KAPPAS = Path(__file__).parent / "kappas.json"
+
+
+def random_tables() -> list[list[tuple[str, str]]]:
+    """Return the categories of experts and judge in 1,000 tables of all sizes."""
+    numbers = random.Random(7)
+    tables = []
+    for _ in range(1000):
+        categories, skew = "ABCD"[: numbers.randint(1, 4)], numbers.random() * 3
+        weights = [math.exp(-skew * place) for place in range(len(categories))]
+        accuracy, table = numbers.random(), []
+        for _ in range(numbers.randint(1, 60)):
+            (expert,) = numbers.choices(categories, weights)
+            judge = expert if numbers.random() < accuracy else numbers.choice(categories)
+            table.append((expert, judge))
+        tables.append(table)
+    return tables
+
+
+def test_kappa_equals_that_of_scikit_learn_on_1000_random_tables() -> None:
+    expected = json.loads(KAPPAS.read_text())
+    assert len(expected) == 1000
+    assert 50 < expected.count(None) < 500
+    for table, kappa in zip(random_tables(), expected, strict=True):
+        found = measure(table)["kappa"]
+        assert (found is None) is (kappa is None)
+        assert kappa is None or math.isclose(found, kappa, abs_tol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("cases", "agreement", "base_rate", "kappa", "is_worthless"),
+    [
+        ([("A", "A")] * 9 + [("B", "A")], 0.9, 0.9, 0.0, True),  # always says the majority category
+        ([("A", "A")] * 9 + [("B", "B")], 1.0, 0.9, 1.0, False),
+        ([("A", "A")] * 8 + [("B", "A")], 8 / 9, 8 / 9, 0.0, False),  # too few cases to say so
+        ([("A", "A")] * 20, 1.0, 1.0, None, False),  # only one category: nothing is known
+        ([("A", "A")] * 18 + [("A", "B")] * 2, 0.9, 1.0, 0.0, False),  # experts have seen one category only
+        ([("A", "B")] * 10 + [("B", "A")] * 10, 0.0, 0.5, -1.0, True),
+        ([], None, None, None, False),
+    ],
+)
+def test_agreement_is_measured_beside_base_rate_and_kappa(
+    cases: Any, agreement: float, base_rate: float, kappa: float | None, is_worthless: bool
+) -> None:
+    found = measure(cases)
+    assert (found["agreement"], found["base_rate"], found["kappa"]) == (agreement, base_rate, kappa)
+    assert found["worthless"] is is_worthless
+
+
+def test_chance_of_at_least_some_events_is_exact() -> None:
+    assert at_least(0, [0.3]) == 1.0
+    assert math.isclose(at_least(1, [0.1, 0.2]), 1 - 0.9 * 0.8)
+    assert math.isclose(
+        at_least(2, [0.1, 0.2, 0.5]), 0.1 * 0.2 * 0.5 + 0.1 * 0.2 * 0.5 + 0.1 * 0.8 * 0.5 + 0.9 * 0.2 * 0.5
+    )
+    assert at_least(4, [0.1] * 3) == 0.0
+
+
+def judge(
+    numbers: random.Random, wobble: float = 0.0, moved: int = 0, documents: int = 12, frameworks: int = 3
+) -> list[dict[str, Any]]:
+    """Return the golden rows of a night: 6 criteria, 12 cells assessed twice.
+
+    :param wobble: share of wrong answers
+    :param moved: documents on which the judge of the first criterion has another opinion than before
+    """
+
+    def answer(right: int) -> str:
+        return "ABC"[right if numbers.random() >= wobble else (right + numbers.randint(1, 2)) % 3]
+
+    return [
+        {
+            "source": f"{document}",
+            "framework_id": f"{framework}",
+            "framework": f"F{framework}",
+            "criterion": f"C{criterion}",
+            **dict.fromkeys(("text_sha256", "framework_fingerprint", "payload_digest"), "x"),
+            "category": answer(
+                (document + criterion + (framework == criterion == 0 and document < moved)) % 3
+            ),
+            "repeat": is_repeat,
+            "before": None,
+        }
+        for is_repeat in (False, True)
+        for framework in range(frameworks)
+        for document in range(min(documents, 12 // frameworks) if is_repeat else documents)
+        for criterion in range(6)
+    ]
+
+
+def drifted(tonight: list[dict[str, Any]], before: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(one.framework, one.criterion) for one in compare_golden(tonight, before) if one.state == DRIFTED]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_five_percent_of_wrong_answers_are_no_drift_in_200_nights(seed: int) -> None:
+    numbers = random.Random(seed)
+    nights = [judge(numbers, 0.05) for _ in range(201)]
+    assert [drifted(night, before) for night, before in zip(nights[1:], nights, strict=False)] == [[]] * 200
+
+
+def test_changed_judge_is_found_among_five_percent_of_wrong_answers() -> None:
+    numbers = random.Random(3)
+    found = [drifted(judge(numbers, 0.05, moved=12), judge(numbers, 0.05)) for _ in range(100)]
+    assert sum(one == [("F0", "C0")] for one in found) >= 90
+    assert all(one in ([], [("F0", "C0")]) for one in found)
+
+
+@pytest.mark.parametrize(
+    ("documents", "moved", "is_drift"),
+    [
+        (12, 12, True),
+        (12, 6, True),
+        (12, 5, False),
+        (4, 4, True),
+        (4, 3, True),  # all four are assessed twice
+        (4, 2, False),
+        (2, 2, True),
+        (2, 1, False),
+        (1, 1, False),  # one document may always be an accident
+    ],
+)
+def test_drift_needs_more_documents_than_chance_explains(documents: int, moved: int, is_drift: bool) -> None:
+    numbers = random.Random(0)
+    before, tonight = (judge(numbers, moved=some, documents=documents) for some in (0, moved))
+    assert drifted(tonight, before) == ([("F0", "C0")] if is_drift else [])
+
+
+@pytest.mark.parametrize("column", ["text_sha256", "framework_fingerprint", "payload_digest"])
+def test_verdict_on_another_input_is_not_compared(column: str) -> None:
+    numbers = random.Random(0)
+    before, tonight = judge(numbers), judge(numbers, moved=12)
+    for row in tonight:
+        row[column] = "another"
+    assert drifted(tonight, before) == []
+    assert {row["before"] for row in tonight} == {None}
+
+
+def test_unknown_text_is_not_compared() -> None:
+    numbers = random.Random(0)
+    before, tonight = judge(numbers), judge(numbers, moved=12)
+    for row in [*before, *tonight]:
+        row["text_sha256"] = ""
+    assert drifted(tonight, before) == []
+
+
+@pytest.mark.parametrize(
+    ("contradictions", "state"), [(0, DRIFTED), (2, STEADY), (4, INCONSISTENT), (8, INCONSISTENT)]
+)
+def test_criterion_that_wobbles_anyway_is_inconsistent_not_drifted(contradictions: int, state: str) -> None:
+    judged = JudgedCriterion("1", "DORA", "C", repeats=8, contradictions=contradictions)
+    judged.compared, judged.moved = [(1, 1)] * 8 + [(2, 2)] * 4, [{}] * 6
+    judged.decide(0.001)
+    assert judged.state == state
+
+
+def test_agreement_comes_from_golden_documents_and_decisions() -> None:
+    golden: list[dict[str, Any]] = [
+        {
+            "framework": "DORA",
+            "criterion": "a",
+            "expert_category": "MISSING",
+            "category": "MISSING",
+            "repeat": False,
+        },
+        {
+            "framework": "DORA",
+            "criterion": "a",
+            "expert_category": "MISSING",
+            "category": "UNKNOWN",
+            "repeat": True,
+        },
+        {
+            "framework": "DORA",
+            "criterion": "b",
+            "expert_category": None,
+            "category": "MISSING",
+            "repeat": False,
+        },
+    ]
+    decisions = {
+        ("cell 1", "a"): {"framework": "DORA", "expert_category": "missing", "category_before": "UNKNOWN"},
+        ("cell 2", "a"): {"framework": "GDPR", "expert_category": "", "category_before": "MISSING"},
+    }
+    judged = [JudgedCriterion("1", "DORA", "a", repeats=3, state=INCONSISTENT)]
+    rows = agreement_rows("2026-03-01", golden, decisions, judged)
+    columns = ("framework", "criterion", "cases", "golden_cases", "agreed", "state", "repeats")
+    assert [tuple(row[name] for name in columns) for row in rows] == [
+        ("DORA", None, 2, 1, 1, None, 0),
+        ("DORA", "a", 2, 1, 1, INCONSISTENT, 3),
+        ("DORA", "b", 0, 0, 0, None, 0),
+    ]
