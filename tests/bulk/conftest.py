@@ -1,7 +1,25 @@
-"""Fixtures for tests of what bulk operators share; most of them are tested by an ingest."""
+"""Fixtures for tests of what bulk operators share: one task without I/O, in virtual time."""
 
 from __future__ import annotations
 
-from tests.ingest.conftest import _impatient, corpus, outcome, service
+import logging
 
-__all__ = ["_impatient", "corpus", "outcome", "service"]
+import pytest
+
+from airflow_provider.waiting import rules
+from tests.support.bulk import Night
+
+# As in production, except for the last, which is a tenth: the engine looks at its clock every second.
+GRACE = {"UNKNOWN_SECONDS": 30.0, "REFRESH_GRACE_SECONDS": 30.0, "OUTAGE_SECONDS": 90.0}
+
+
+@pytest.fixture(autouse=True)
+def _production(monkeypatch: pytest.MonkeyPatch, _soon_sure: None) -> None:
+    for name, value in GRACE.items():
+        monkeypatch.setattr(rules, name, value)
+
+
+@pytest.fixture
+def night(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Night:
+    caplog.set_level(logging.INFO, "bulk")
+    return Night(monkeypatch)

@@ -7,25 +7,13 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import backoff, engine
 from airflow_provider.bulk.items import COMPLETED, FAILED, SUBMITTED, Item
 from tests.support.bulk import Night, ScriptedSteps
+from tests.support.polled import COMPLETED as DONE
+from tests.support.polled import RUNNING
 from tests.support.virtual_time import seconds
 
-AWAY = exc.ComplianceServerError("The service is away.", status=503)
-DONE, RUNNING = {"status": "COMPLETED"}, {"status": "RUNNING"}
-AT = "2026-01-01T00:00:00+00:00"
-PRODUCTION = {
-    engine: {"IDLE_BEFORE_DEFER_SECONDS": 10.0, "CLOCK_CHECK_SECONDS": 1.0},
-    backoff: {"FIRST_DELAY_SECONDS": 2.0, "MAX_DELAY_SECONDS": 120.0},
-}
-
-
-@pytest.fixture(autouse=True)
-def _production(monkeypatch: pytest.MonkeyPatch, _impatient: None, _soon_sure: None) -> None:
-    for module, values in PRODUCTION.items():
-        for name, value in values.items():
-            monkeypatch.setattr(module, name, value)
+JOB_FAILED = {"status": "FAILED", "completed_at": "2026-01-01T00:00:00+00:00"}
 
 
 class TimedSteps(ScriptedSteps):
@@ -35,14 +23,13 @@ class TimedSteps(ScriptedSteps):
 
     def _record(self, item: Item) -> Any:
         self.service.scripts[item.key] = {0.0: RUNNING, seconds() + self.job_seconds: DONE}
-        jobs = [self.service.result(each) for each in self.service.scripts]
-        self.service.peak = max(self.service.peak, sum(each == RUNNING for each in jobs))
+        jobs = [self.service.result(key) for key in self.service.scripts]
+        self.service.peak = max(self.service.peak, sum(job == RUNNING for job in jobs))
         return {"uuid": item.key, "status": "RUNNING"}
 
 
 @pytest.fixture
-def night() -> Night:
-    night = Night()
+def night(night: Night) -> Night:
     night.steps = type("S", (TimedSteps,), {"kind": night.service.kind()})(night.service)
     return night
 
@@ -51,28 +38,23 @@ def items(count: int) -> list[Item]:
     return [Item(f"{number}") for number in range(count)]
 
 
-@pytest.mark.parametrize("concurrency", [1, 4, 16])
-@pytest.mark.parametrize("limit", [1, 3, 100])
+@pytest.mark.parametrize(
+    ("count", "limit", "concurrency"),
+    [*((8, limit, concurrency) for limit in (1, 3, 100) for concurrency in (1, 4, 16)), (1000, 100, 4)],
+)
 def test_a_task_never_has_more_jobs_at_the_service_than_allowed(
-    night: Night, limit: int, concurrency: int
+    night: Night, count: int, limit: int, concurrency: int
 ) -> None:
-    some = items(8)
+    """Nor is there a busy loop while a thousand wait, which the event loop would notice."""
+    some = items(count)
     night.run(*some, max_in_flight=limit, concurrency=concurrency)
     assert {item.state for item in some} == {COMPLETED}
-    assert night.service.peak == min(limit, 8)
-
-
-def test_thousands_of_documents_wait_without_a_busy_loop(night: Night) -> None:
-    night.steps.job_seconds = 0.5  # type: ignore[attr-defined] # of TimedSteps
-    some = items(1000)
-    night.run(*some, max_in_flight=100)
-    assert {item.state for item in some} == {COMPLETED}
-    assert night.service.peak == 100
+    assert night.service.peak == min(limit, count)
 
 
 def test_jobs_of_an_earlier_attempt_count(night: Night) -> None:
-    for key in "abc":  # more than allowed: there may have been no limit
-        night.service.job(key, **{f"s{20 + ord(key) - ord('a')}": DONE})
+    # More than allowed: there may have been no limit.
+    night.script({"a": {20: DONE}, "b": {21: DONE}, "c": {22: DONE}})
     some = [Item(key, key, SUBMITTED) for key in "abc"] + items(2)
     night.run(*some, max_in_flight=2, poll_interval=1.0)
     assert {item.state for item in some} == {COMPLETED}
@@ -81,8 +63,7 @@ def test_jobs_of_an_earlier_attempt_count(night: Night) -> None:
 
 
 def test_a_failed_job_is_processed_again_before_others_are_submitted(night: Night) -> None:
-    night.outcome("submit", "0", {"uuid": "0", "status": "RUNNING"})
-    night.service.job("0", s3={"status": "FAILED", "completed_at": AT})
+    night.script({"0": {3: JOB_FAILED}}, {"submit 0": [{"uuid": "0", "status": "RUNNING"}]})
     night.run(*items(3), max_in_flight=1, retry_failed=1, concurrency=2)
     order = [(step, key) for _, step, key in night.steps.calls if step != "fetch"]
     assert order == [("submit", "0"), ("retry", "0"), ("submit", "1"), ("submit", "2")]
@@ -90,8 +71,7 @@ def test_a_failed_job_is_processed_again_before_others_are_submitted(night: Nigh
 
 
 def test_results_are_fetched_while_all_else_waits(night: Night) -> None:
-    night.service.job("old", s3=DONE)
-    night.service.job("long", s100=DONE)
+    night.script({"old": {3: DONE}, "long": {100: DONE}})
     some = [Item("old", "old", SUBMITTED), Item("long", "long", SUBMITTED), *items(20)]
     night.run(*some, max_in_flight=1, concurrency=1)
     assert night.steps.calls[0][1:] == ("fetch", "old")
@@ -100,7 +80,8 @@ def test_results_are_fetched_while_all_else_waits(night: Night) -> None:
 
 
 def test_a_submit_that_fails_makes_room_for_others(night: Night) -> None:
-    night.outcome("submit", "0", AWAY, AWAY)
+    away = exc.ComplianceServerError("The service is away.", status=503)
+    night.outcome("submit", "0", away, away)
     some = items(2)
     night.run(*some, max_in_flight=1)
     assert {item.state for item in some} == {COMPLETED}
@@ -108,42 +89,25 @@ def test_a_submit_that_fails_makes_room_for_others(night: Night) -> None:
     assert night.service.peak == 1
 
 
-def test_while_all_are_refused_no_room_is_lost(night: Night) -> None:
-    some = items(40)
-    for each in some:
-        night.outcome("submit", each.key, exc.ComplianceRefusedError("Forbidden.", status=403))
-    night.run(*some, max_in_flight=2, concurrency=4)
+@pytest.mark.parametrize(("step", "limit"), [("submit", 2), ("retry", 1)])
+def test_while_all_are_refused_no_room_is_lost(night: Night, step: str, limit: int) -> None:
+    some = items(20)
+    for item in some:
+        night.outcome(step, item.key, exc.ComplianceRefusedError("Forbidden.", status=403))
+        if step == "retry":
+            item.job_id, item.state = item.key, SUBMITTED
+            night.script({item.key: {0: JOB_FAILED}})
+    night.run(*some, max_in_flight=limit, retry_failed=1, deadline=10_000.0)
     assert {item.state for item in some} == {COMPLETED}
-    assert night.service.peak == 2
-
-
-def test_while_all_refreshes_are_refused_no_room_is_lost(night: Night) -> None:
-    some = [Item(str(number), str(number), SUBMITTED) for number in range(20)]
-    for each in some:
-        night.service.job(each.key, {"status": "FAILED", "completed_at": AT})
-        night.outcome("retry", each.key, exc.ComplianceRefusedError("Forbidden.", status=403))
-    night.run(*some, max_in_flight=1, retry_failed=1, deadline=10_000.0)
-    assert {item.state for item in some} == {COMPLETED}
-    assert night.service.peak == 1
+    assert night.service.peak == limit
 
 
 def test_equal_documents_that_share_a_job_count_once(night: Night) -> None:
-    for key in "ab":
-        night.outcome("submit", key, {"uuid": "j", "status": "RUNNING"})
-    night.service.job("j", s20=DONE)
+    night.script({"j": {20: DONE}}, {f"submit {key}": [{"uuid": "j", "status": "RUNNING"}] for key in "ab"})
     some = [Item("a"), Item("b"), Item("c")]
     night.run(*some, max_in_flight=2)
     assert {item.state for item in some} == {COMPLETED}
     assert all(at < 5 for at, _ in night.steps.of("submit"))
-
-
-def test_outdated_jobs_are_cancelled_before_others_are_submitted(night: Night) -> None:
-    night.service.cancel_seconds = 3.0
-    night.service.job("old", s20=DONE)
-    item = Item("a")
-    night.run(item, max_in_flight=1, outdated=("old",), poll_interval=1.0)
-    assert item.state == COMPLETED
-    assert 3 <= night.steps.of("submit")[0][0] <= 4
 
 
 def test_a_task_stays_in_the_worker_while_something_is_left_to_submit(night: Night) -> None:
@@ -155,7 +119,7 @@ def test_a_task_stays_in_the_worker_while_something_is_left_to_submit(night: Nig
 
 
 def test_after_the_deadline_the_error_names_the_limit(night: Night) -> None:
-    night.service.job("long")
+    night.script({"long": {}})
     some = [Item("long", "long", SUBMITTED), *items(2)]
     night.run(*some, max_in_flight=1, deadline=20.0)
     assert [item.state for item in some] == [FAILED] * 3

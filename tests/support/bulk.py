@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from airflow_provider.bulk import pipeline
 from airflow_provider.bulk.engine import BulkEngine
 from airflow_provider.bulk.items import BulkOptions, Item, Steps
 from tests.support import virtual_time
-from tests.support.polled import PolledService
+from tests.support.polled import RUNNING, PolledService
 from tests.support.virtual_time import START, seconds
 
 
@@ -96,17 +102,36 @@ class ScriptedSteps(Steps[Item]):
         """Return when these steps were done, and for which items."""
         return [(at, key) for at, step, key in self.calls if step in steps]
 
+    def __str__(self) -> str:
+        """Return what was done for one item, such as `submit@0 fetch@3`."""
+        return " ".join(f"{step}@{at:g}" for at, step, _ in self.calls)
+
+
+def iso(timestamp: float) -> str:
+    """Return a time as items have it."""
+    return datetime.fromtimestamp(timestamp, UTC).isoformat()
+
 
 class Night:
     """One bulk task, with its service, its journal and its steps."""
 
-    def __init__(self) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        began = time.time()
+        monkeypatch.setattr(pipeline, "now", lambda: iso(began + seconds()))
         self.service = PolledService()
         self.service.has_worked = True
         self.journal: Any = Journal()
         kind = self.service.kind()
         self.steps: ScriptedSteps = type("S", (ScriptedSteps,), {"kind": kind})(self.service)
-        self.throttlings = 0
+
+    def script(
+        self, jobs: Mapping[str, Mapping[float, Any]], steps: Mapping[str, Sequence[Any]] = {}
+    ) -> None:
+        """Say what each job is from which second on, and how steps such as `submit a` go, in turn."""
+        for key, results in jobs.items():
+            self.service.scripts[key] = {0.0: RUNNING, **results}
+        for name, outcomes in steps.items():
+            self.outcome(*name.split(), *outcomes)
 
     def outcome(self, step: str, key: str, *outcomes: Any) -> None:
         """Say how a step goes for an item, in turn."""
