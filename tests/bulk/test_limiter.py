@@ -24,56 +24,33 @@ class Service:
             self.busy -= 1
 
 
-def test_never_more_than_the_maximum_are_in_flight() -> None:
-    async def crowd() -> None:
-        await asyncio.gather(*(service.request(limiter) for _ in range(100)))
-
-    service = Service()
-    limiter = AdaptiveLimiter(7, lambda: service.throttlings)
-    virtual_time.run(crowd())
-    assert service.most == 7
-    assert limiter.limit == 7
-
-
-def test_a_crowd_that_is_throttled_together_halves_the_limit_once() -> None:
-    async def crowd() -> None:
-        await asyncio.gather(*(service.request(limiter, throttled=True) for _ in range(16)))
-
-    service = Service()
-    limiter = AdaptiveLimiter(16, lambda: service.throttlings)
-    virtual_time.run(crowd())
-    assert limiter.limit == 8
-
-
-def test_the_limit_falls_to_one_at_least_and_recovers() -> None:
+@pytest.mark.parametrize(
+    ("maximum", "crowds", "limits"),
+    [
+        (7, [(100, False)], [7]),
+        (16, [(16, True)], [8]),  # those that are throttled together count once
+        (16, [(4, True), (1, True)], [8, 4]),  # the next ones count again
+        (8, [(1, True), (1, False), (1, False)], [4, 4.25, 4.25 + 1 / 4.25]),  # one more after each round
+        (10, [*[(1, True)] * 8, *[(1, False)] * 100], [5, 2.5, 1.25, 1, 1, 1, 1, 1, 2, 2.5]),  # one at least
+    ],
+)
+def test_throttling_halves_the_limit_which_recovers(
+    maximum: int, crowds: list[tuple[int, bool]], limits: list[float]
+) -> None:
     async def story() -> list[float]:
-        limits = []
-        for _ in range(8):
-            await service.request(limiter, throttled=True)
-        limits.append(limiter.limit)
-        for _ in range(100):
-            await service.request(limiter)
-        limits.append(limiter.limit)
-        return limits
+        found = []
+        for size, throttled in crowds:
+            await asyncio.gather(*(service.request(limiter, throttled) for _ in range(size)))
+            found.append(limiter.limit)
+        return found
 
     service = Service()
-    limiter = AdaptiveLimiter(10, lambda: service.throttlings)
-    assert virtual_time.run(story()) == [1.0, 10.0]
-
-
-def test_waiters_are_served_in_order() -> None:
-    async def hold(name: str, times: int) -> None:
-        for _ in range(times):
-            async with limiter.request():
-                order.append(name)
-                await asyncio.sleep(0)
-
-    async def story() -> None:
-        await asyncio.gather(hold("worker", 5), hold("poller", 1))
-
-    limiter, order = AdaptiveLimiter(1, lambda: 0), list[str]()
-    virtual_time.run(story())
-    assert order[:2] == ["worker", "poller"]
+    limiter = AdaptiveLimiter(maximum, lambda: service.throttlings)
+    found = virtual_time.run(story())
+    assert found[: len(limits)] == pytest.approx(limits)
+    assert found[-1] == maximum or len(found) == len(limits)
+    assert service.most == min(maximum, max(size for size, _ in crowds))
+    assert limiter.in_flight == 0
 
 
 def test_a_lifted_limit_lets_every_waiter_pass() -> None:
@@ -106,20 +83,6 @@ def test_an_error_ends_the_request() -> None:
     virtual_time.run(story())
 
 
-def test_after_a_round_without_throttling_the_limit_is_one_more() -> None:
-    async def story() -> list[float]:
-        limits = [limiter.limit]
-        await service.request(limiter, throttled=True)
-        for _ in range(3):
-            limits.append(limiter.limit)
-            await service.request(limiter)
-        return limits
-
-    service = Service()
-    limiter = AdaptiveLimiter(8, lambda: service.throttlings)
-    assert virtual_time.run(story()) == pytest.approx([8, 4, 4.25, 4.25 + 1 / 4.25])
-
-
 def test_throttlings_from_before_do_not_count() -> None:
     limiter = AdaptiveLimiter(8, lambda: 5)
 
@@ -131,31 +94,19 @@ def test_throttlings_from_before_do_not_count() -> None:
     assert (limiter.limit, limiter.in_flight) == (8, 0)
 
 
-def test_requests_after_a_throttled_crowd_count_again() -> None:
-    async def story() -> list[float]:
-        await asyncio.gather(*(service.request(limiter, throttled=True) for _ in range(4)))
-        limits = [limiter.limit]
-        await service.request(limiter, throttled=True)
-        return [*limits, limiter.limit]
+def test_waiters_are_served_in_order_one_after_the_other() -> None:
+    """Else a busy worker would starve the poller."""
 
-    service = Service()
-    limiter = AdaptiveLimiter(16, lambda: service.throttlings)
-    assert virtual_time.run(story()) == [8, 4]
-
-
-def test_a_waiter_gets_the_slot_that_is_released() -> None:
-    async def story() -> list[str]:
-        order: list[str] = []
-
-        async def hold(name: str) -> None:
+    async def hold(name: str, times: int) -> None:
+        for _ in range(times):
             async with limiter.request():
                 order.append(name)
                 await asyncio.sleep(0)
                 order.append(f"-{name}")
 
-        async with asyncio.timeout(240):
-            await asyncio.gather(*map(hold, "abc"))
-        return order
+    async def story() -> None:
+        await asyncio.gather(hold("worker", 2), hold("poller", 1))
 
-    limiter = AdaptiveLimiter(1, lambda: 0)
-    assert virtual_time.run(story()) == ["a", "-a", "b", "-b", "c", "-c"]
+    limiter, order = AdaptiveLimiter(1, lambda: 0), list[str]()
+    virtual_time.run(story())
+    assert order == ["worker", "-worker", "poller", "-poller", "worker", "-worker"]

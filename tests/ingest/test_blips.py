@@ -9,6 +9,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
 from airflow_provider.bulk import backoff
+from airflow_provider.bulk.backoff import AdaptiveLimiter
 from airflow_provider.client.aio import AsyncComplianceClient
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
@@ -124,3 +125,24 @@ def test_equal_documents_that_share_a_job_share_its_text(
     task = ingest(corpus.sources[:2], outcome, file_name_template="{uuid}.txt", concurrency=1)
     assert counts(attempts.run(task)) == (2, 0, 0)
     assert len({row["path"] for row in outcome.rows.values()}) == 1
+
+
+def test_a_429_that_the_client_meets_halves_the_requests_of_an_ingest(
+    compliance_service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits: list[float] = []
+    adapt = AdaptiveLimiter._adapt
+
+    def kept(self: AdaptiveLimiter) -> None:
+        adapt(self)
+        limits.append(self.limit)
+
+    monkeypatch.setattr(AdaptiveLimiter, "_adapt", kept)
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", compliance_service.connection_json)
+    compliance_service.fail("submit_*", status=429, retry_after=0, times=1)
+    assert counts(attempts.run(ingest(corpus.sources, outcome, concurrency=8))) == (15, 0, 0)
+    assert min(limits) == 4

@@ -24,7 +24,6 @@ from airflow_provider.storage.layout import MANIFEST
 from airflow_provider.storage.locations import Location
 from tests.ingest.conftest import Corpus, Outcome, counts, ingest
 from tests.support.attempts import Attempts, TaskInstance, allow_tasks_in_thread
-from tests.support.clock import Clock
 from tests.support.signals import until
 
 DOCUMENTS, CONCURRENCY = 20, 4
@@ -44,9 +43,8 @@ def folder(tmp_path: Path) -> Path:
 class Process:
     """An attempt in a thread, as another worker would make it."""
 
-    def __init__(self, folder: Path, outcome: Outcome, try_number: int, clock: Clock | None = None) -> None:
+    def __init__(self, folder: Path, outcome: Outcome, try_number: int) -> None:
         self.task = ingest(f"{folder}/", outcome, concurrency=CONCURRENCY)
-        self.task.clock = clock or Clock()  # type: ignore[method-assign] # of this attempt alone
         self.context: Any = {"ti": TaskInstance(try_number=try_number)}
         self.result: Future[dict[str, Any]] = Future()
         self.thread = threading.Thread(target=self._run, daemon=True)
@@ -60,8 +58,7 @@ class Process:
             self.result.set_exception(error)
 
 
-@pytest.mark.parametrize("merged", [2, checkpoint.MERGED_SEGMENTS])
-@pytest.mark.parametrize("lead", [1, 9, DOCUMENTS])
+@pytest.mark.parametrize(("lead", "merged"), [(1, 2), (9, 2), (DOCUMENTS, checkpoint.MERGED_SEGMENTS)])
 def test_of_two_attempts_at_once_the_older_one_stops_and_the_newer_one_is_right(
     service: Emulator,
     outcome: Outcome,
@@ -87,45 +84,6 @@ def test_of_two_attempts_at_once_the_older_one_stops_and_the_newer_one_is_right(
     assert len(outcome.texts) == DOCUMENTS
     assert {row["status"] for row in outcome.rows.values()} == {"COMPLETED"}
     assert service.count("cancel") == 0
-
-
-def test_an_older_attempt_that_is_killed_cancels_nothing_of_the_newer_one(
-    service: Emulator, outcome: Outcome, folder: Path
-) -> None:
-    service.configure(jobs="manual")
-    older = Process(folder, outcome, 1)
-    until(lambda: len(service.jobs()) == DOCUMENTS and not _unwritten(outcome, DOCUMENTS))
-    newer = Process(folder, outcome, 2)
-    until(lambda: _owner(outcome) == 2)
-    older.task.on_kill()
-    # It may have noticed the newer attempt by itself just before.
-    with pytest.raises((exc.ComplianceInterruptedError, exc.ComplianceSupersededError)):
-        older.result.result(240)
-    assert service.count("cancel") == 0
-    service.finish_jobs()
-    assert counts(newer.result.result(240)) == (DOCUMENTS, 0, 0)
-    assert len(service.jobs()) == DOCUMENTS
-
-
-def test_an_older_attempt_whose_deadline_passes_cancels_nothing_of_the_newer_one(
-    service: Emulator, outcome: Outcome, folder: Path
-) -> None:
-    service.configure(jobs="manual")
-    older = Process(folder, outcome, 1, Clock(lambda: _owner(outcome) == 2))
-    until(lambda: len(service.jobs()) == DOCUMENTS and not _unwritten(outcome, DOCUMENTS))
-    newer = Process(folder, outcome, 2)
-    with pytest.raises(exc.ComplianceSupersededError):
-        older.result.result(240)
-    assert service.count("cancel") == 0
-    service.finish_jobs()
-    assert counts(newer.result.result(240)) == (DOCUMENTS, 0, 0)
-
-
-def _unwritten(outcome: Outcome, most: int) -> int:
-    lines = [
-        line for path in outcome.destination.rglob("journal-*") for line in path.read_text().splitlines()
-    ]
-    return most - len(lines)
 
 
 def _owner(outcome: Outcome) -> int:
@@ -157,19 +115,6 @@ def test_an_attempt_that_has_lost_its_lease_writes_no_text(
     with pytest.raises(exc.ComplianceSupersededError):
         asyncio.run(steps.fetch(Document("s", "u")))
     assert text.read_bytes() == b"new"
-
-
-def test_an_attempt_that_has_lost_its_lease_while_it_fetches_ends(
-    service: Emulator, attempts: Attempts, outcome: Outcome, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def lost(self: Checkpoint) -> None:
-        raise exc.ComplianceSupersededError("Attempt 2 of this task has taken over.")
-
-    monkeypatch.setattr(Checkpoint, "confirm_owner", lost)
-    with pytest.raises(exc.ComplianceSupersededError) as error:
-        attempts.run(ingest(corpus.sources[:3], outcome))
-    assert isinstance(error.value, AirflowFailException)
-    assert not list(outcome.destination.glob("*.txt"))
 
 
 def test_a_deferred_task_continues_under_a_lease_of_its_own(
