@@ -31,6 +31,9 @@ MAX_REREADS = 3  # times, if segments vanish while they are read
 MERGED_SEGMENTS = 64  # which the next one takes the place of
 
 
+Records = dict[str, tuple[tuple[float, int], I]]  # the last one of each item, by key, with epoch and number
+
+
 class Checkpoint:
     """The journal of one task instance, its lease, and the manifest that takes their place at the end.
 
@@ -41,7 +44,8 @@ class Checkpoint:
 
     The lease is a small object that every process overwrites when it starts: the last writer owns the task
     instance. Airflow may take a running attempt for dead, and start the next one beside it. An attempt that
-    hung before it took the lease does not take it from the next one.
+    hung before it took the lease does not take it from the next one. Every owner has a higher epoch than all
+    before it: a record that an older one writes late replaces none of its own, whatever their clocks say.
 
     Journal and lease may be deleted at any time, such as by a lifecycle rule: then more is done again, and
     the owner writes a new lease.
@@ -77,7 +81,8 @@ class Checkpoint:
         self._checked_at = -OWNER_CHECK_SECONDS
         self._owned_at: float | None = None  # when the lease was ours for certain, on the wall clock
         self.invalid_lines = 0  # of what was read
-        self._last_at = 0.0
+        self._epoch = 0.0  # when it took the lease, but later than those before it, on whichever clock
+        self._records = 0
         self._published: dict[str, tuple[object, ...]] = {}  # outcomes in the manifest of an earlier attempt
         self._segments_written = 0
         self._unmerged: dict[str, bytes] = {}  # segments of this attempt that are to be merged, by path
@@ -106,12 +111,13 @@ class Checkpoint:
         held = self._lease.read_json()
         if held and is_newer(held, self._attempt):
             raise ComplianceSupersededError.by(held)
+        self._epoch = max(time.time(), float((held or {}).get("epoch", 0.0)) + 1.0)
         put_sync(self._lease, self._make_lease())
         self._owned_at = time.time()
 
     def _make_lease(self) -> bytes:
         lease = {**self._attempt, "token": self._token, "expires_at": self._expires_at, "at": now()}
-        return json.dumps({**lease, "total": self._total}).encode()
+        return json.dumps({**lease, "epoch": self._epoch, "total": self._total}).encode()
 
     async def confirm_owner(self) -> None:
         """Raise if another process has taken the lease, unless that was checked just before."""
@@ -147,20 +153,17 @@ class Checkpoint:
         """
         journal = self._read_journal(item_type)
         # Last: where the list of the journal lacks what is in the manifest, the manifest is written.
-        published: dict[str, tuple[float, I]] = {}
+        published: Records[I] = {}
         for manifest in twins(self.manifest):  # both, if an attempt was killed while it published
             with suppress(FileNotFoundError):
                 self._parse(manifest.path, read_lines(manifest), item_type, published)
         self._published = {key: item.outcome for key, (_, item) in published.items()}
-        found = published | journal
-        # The clock of an earlier attempt may be ahead of ours.
-        self._last_at = max([self._last_at, *(at for at, _ in found.values())])
-        return {key: item for key, (_, item) in found.items()}
+        return {key: item for key, (_, item) in (published | journal).items()}
 
-    def _read_journal(self, item_type: type[I]) -> dict[str, tuple[float, I]]:
+    def _read_journal(self, item_type: type[I]) -> Records[I]:
         """Read the journal, a few segments at a time."""
         for _ in range(1 + MAX_REREADS):
-            found: dict[str, tuple[float, I]] = {}
+            found: Records[I] = {}
             self.invalid_lines, is_whole = 0, True
             for path, content in read_objects(self.work_folder, self._find_segments()):
                 is_whole = is_whole and content is not None
@@ -169,10 +172,8 @@ class Checkpoint:
                 break  # else another attempt has just merged them, or replaced the journal by the manifest
         return found
 
-    def _parse(
-        self, path: str, lines: Iterable[bytes], item_type: type[I], found: dict[str, tuple[float, I]]
-    ) -> None:
-        """Add what a segment or the manifest has of each item: its last record, and when that was written."""
+    def _parse(self, path: str, lines: Iterable[bytes], item_type: type[I], found: Records[I]) -> None:
+        """Add what a segment or the manifest has of each item: its last record, and which one it is."""
         for line in lines:
             try:
                 at, item = self._parse_line(line, item_type)
@@ -183,8 +184,8 @@ class Checkpoint:
                 if item.key not in found or at >= found[item.key][0]:
                     found[item.key] = at, item
 
-    def _parse_line(self, line: bytes, item_type: type[I]) -> tuple[float, I]:
-        """Return when a record was written, and its item; with everything to do, if its job is not ours."""
+    def _parse_line(self, line: bytes, item_type: type[I]) -> tuple[tuple[float, int], I]:
+        """Return which record it is, and its item; with everything to do, if its job is not ours."""
         record = json.loads(line)
         item = item_type.from_record(record)
         if not isinstance(item.key, str) or not isinstance(item.job_id, str | None):
@@ -194,13 +195,15 @@ class Checkpoint:
             if not item.state.is_final:
                 self.foreign_jobs[item.key] = item.job_id
             item = item.reset()
-        return float(record.get("at", 0.0)), item
+        epoch, number = record.get("at", (0.0, 0))
+        return (float(epoch), int(number)), item
 
     def is_published(self, item: Item) -> bool:
         """Return whether the manifest of an earlier attempt has the outcome of an item already."""
         return self._published.get(item.key) == item.outcome
 
     def _find_segments(self) -> list[str]:
+        """Return the paths of all segments, in the order of their epochs."""
         names = self.work_folder.list_names()
         return [(self.work_folder / name).path for name in names if name.startswith(SEGMENT)]
 
@@ -208,9 +211,9 @@ class Checkpoint:
         """Add a record of an item as it is now; the future is done when it is in the store."""
         if self.provenance and item.state.is_final:
             item.set_attempt(self.provenance)
-        self._last_at = max(time.time(), self._last_at + 1e-6)
+        self._records += 1
         account = {"account": self.account} if self.account else {}
-        self._lines.append(to_line(item.record() | account | {"at": self._last_at}))
+        self._lines.append(to_line(item.record() | account | {"at": (self._epoch, self._records)}))
         written = asyncio.get_running_loop().create_future()
         self._waiting.append(written)
         self._has_records.set()
@@ -243,7 +246,8 @@ class Checkpoint:
                     # An attempt that hung must not bring back what a newer one has replaced long ago.
                     await self.check_owner()
                 self._segments_written += 1
-                segment = self.work_folder / f"{SEGMENT}{self._token}-{self._segments_written:06}.jsonl"
+                name = f"{SEGMENT}{self._epoch:017.6f}-{self._token}-{self._segments_written:06}.jsonl"
+                segment = self.work_folder / name
                 await put(segment, b"".join((*merged.values(), content)))
                 # After the write: if the lease is ours now, its next owner reads what was written.
                 await self.check_owner()
@@ -278,10 +282,7 @@ class Checkpoint:
         """
         await in_thread(manifest.publish)
         await self.check_owner()
-        self._unmerged.clear()
-        # Segments of earlier attempts first, so that no older record outlives a newer one.
-        own = f"/{SEGMENT}{self._token}-"
-        await self._clean_up(lambda: sorted(self._find_segments(), key=lambda path: (own in path, path)))
+        await self._clean_up(self._find_segments)  # oldest first: no older record outlives a newer one
 
     async def publish_night(
         self,

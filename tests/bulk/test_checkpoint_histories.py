@@ -11,7 +11,9 @@ import shutil
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -25,16 +27,21 @@ from airflow_provider.bulk import checkpoint as module
 from airflow_provider.bulk.checkpoint import LEASE, SEGMENT, Checkpoint
 from airflow_provider.exceptions import ComplianceStorageError, ComplianceSupersededError
 from airflow_provider.ingest.documents import Document
-from airflow_provider.storage.atomic import put
+from airflow_provider.storage import jsonl
+from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.layout import MANIFEST
 from airflow_provider.storage.locations import Location
 from tests.support.clock import DAY
 
 MERGED = 3
-SOURCES = st.sampled_from(["a", "b", "c"])
+SOURCES = st.text("abc", min_size=1, max_size=2 * MERGED)
 FAULTS = st.sampled_from(
-    [None, None, None, "store is down", "killed before", "killed after", "killed at removal", "not removed"]
-)
+    [
+        *[None] * 4, "store is down", "killed before", "killed after", "killed between names",
+        "killed at removal", "not removed",
+    ]
+)  # fmt: skip
+SKEWS = st.sampled_from([0.0, 0.0, -7200.0, 7200.0])  # of the clock of a worker
 
 
 class KilledError(BaseException):
@@ -44,8 +51,9 @@ class KilledError(BaseException):
 class Process:
     """An attempt, with what it knows of each document."""
 
-    def __init__(self, folder: Path, number: int) -> None:
+    def __init__(self, folder: Path, number: int, skew: float = 0.0) -> None:
         place = Location(str(folder))
+        self.skew = skew  # of the clock of its worker, in seconds
         self.checkpoint = Checkpoint(place / "work", place / "out", MANIFEST, number, float(number))
         self.checkpoint._token = f"{number * 7919 % 10007:016}"  # in no order, but the same in every run
         self.known: dict[str, int] = {}
@@ -55,23 +63,22 @@ class Process:
         self.checkpoint.acquire()
         self.known = read(self.checkpoint)
 
-    def write(self, source: str, job: int) -> None:
-        async def write() -> None:
-            self.checkpoint.append(Document.from_record({"source": source, "uuid": f"{job}"}))
-            await self.checkpoint.flush()
-
+    async def write(self, source: str, job: int) -> None:
         self.known[source] = job
-        asyncio.run(write())
+        self.checkpoint.append(Document.from_record({"source": source, "uuid": f"{job}"}))
+        await self.checkpoint.flush()
 
-    def check(self) -> None:
-        asyncio.run(self.checkpoint.check_owner())
+    async def check(self) -> None:
+        await self.checkpoint.check_owner()
 
-    def publish(self) -> None:
+    async def publish(self) -> None:
+        """Publish one manifest or the other: compressed or not, it has another name."""
         rows = [
             Document.from_record({"source": key, "uuid": f"{job}"}).row() for key, job in self.known.items()
         ]
-        asyncio.run(self.checkpoint.flush())
-        asyncio.run(self.checkpoint.publish(self.checkpoint.stage(rows)))
+        await self.checkpoint.flush()
+        with patch.object(jsonl, "MAX_PLAIN_BYTES", 10 if len(rows) % 2 else 10_000):
+            await self.checkpoint.publish(self.checkpoint.stage(rows))
 
 
 def read(checkpoint: Checkpoint) -> dict[str, int]:
@@ -84,16 +91,17 @@ class Histories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
+        self.runner = asyncio.Runner()
         self.processes: list[Process] = []
         self.owner: Process | None = None
         self.started = self.jobs = 0
         self.confirmed: dict[str, int] = {}
         self.sent: dict[str, set[int]] = defaultdict(set)
         self.replaced: dict[Path, bytes] = {}  # segments that were merged, and not published yet
-        self.seconds_ahead = 0.0
+        self.seconds_ahead = self.skew = 0.0
         self.patches: list[Any] = [
             patch.object(module, "MERGED_SEGMENTS", MERGED),
-            patch.object(time, "time", lambda now=time.time: now() + self.seconds_ahead),
+            patch.object(time, "time", lambda now=time.time: now() + self.seconds_ahead + self.skew),
         ]
         for each in self.patches:
             each.start()
@@ -101,12 +109,14 @@ class Histories(RuleBasedStateMachine):
     def teardown(self) -> None:
         for each in self.patches:
             each.stop()
+        self.runner.close()
         shutil.rmtree(self.folder)
 
-    @rule()
-    def start(self) -> None:
+    @rule(skew=SKEWS)
+    def start(self, skew: float) -> None:
         self.started += 1
-        self.owner = Process(self.folder, self.started)
+        self.owner = Process(self.folder, self.started, skew)
+        self.skew = skew
         self.owner.start()
         self.processes.append(self.owner)
         self.confirmed |= self.owner.known
@@ -119,10 +129,33 @@ class Histories(RuleBasedStateMachine):
             Process(self.folder, self.started - 1).start()
 
     @precondition(lambda self: self.processes)
-    @rule(data=st.data(), source=SOURCES, fault=FAULTS, removed=st.integers(0, 3))
-    def write(self, data: st.DataObject, source: str, fault: str | None, removed: int) -> None:
-        process = data.draw(st.sampled_from(self.processes))
-        self.do(process, lambda: process.write(source, self.next_job(source)), fault, removed)
+    @rule(data=st.data(), sources=SOURCES, fault=FAULTS, removed=st.integers(0, 3))
+    def write(self, data: st.DataObject, sources: str, fault: str | None, removed: int) -> None:
+        self.write_segments(data.draw(st.sampled_from(self.processes)), sources, fault, removed)
+
+    @precondition(lambda self: self.owner)
+    @rule(skew=SKEWS, sources=SOURCES, late=SOURCES, is_published=st.booleans(), fault=FAULTS)
+    def overtake(self, skew: float, sources: str, late: str, is_published: bool, fault: str | None) -> None:
+        """The next attempt starts, works and maybe ends before the owner writes once more."""
+        older = self.owner
+        assert older is not None
+        if fault:
+            self.write_segments(older, late[:1], "store is down")
+        self.start(skew)
+        assert self.owner is not None
+        self.write_segments(self.owner, sources)
+        if is_published:
+            self.publish(fault, 2)
+        self.write_segments(older, late)
+
+    def write_segments(
+        self, process: Process, sources: str, fault: str | None = None, removed: int = 0
+    ) -> None:
+        """Write a segment for each source; the fault is one of the last."""
+        for number, source in enumerate(sources, 1):
+            if process in self.processes:
+                write = partial(process.write, source, self.next_job(source))
+                self.do(process, write, fault if number == len(sources) else None, removed)
 
     @precondition(lambda self: self.owner)
     @rule(fault=FAULTS, removed=st.integers(0, 9))
@@ -132,8 +165,8 @@ class Histories(RuleBasedStateMachine):
         self.do(self.owner, self.owner.publish, fault, removed)
 
     @precondition(lambda self: self.owner)
-    @rule(source=SOURCES, is_published=st.booleans())
-    def read_meanwhile(self, source: str, is_published: bool) -> None:
+    @rule(sources=SOURCES, is_published=st.booleans())
+    def read_meanwhile(self, sources: str, is_published: bool) -> None:
         """A reader has listed the journal when the owner merges it, or replaces it by the manifest."""
         process, list_names, lists = self.owner, Location.list_names, 0
         assert process is not None
@@ -144,7 +177,7 @@ class Histories(RuleBasedStateMachine):
             lists += 1
             found = list_names(location)
             if lists == 1:
-                self.do(process, lambda: process.write(source, self.next_job(source)))
+                self.write_segments(process, sources)
                 if is_published and process in self.processes:
                     self.replaced.clear()
                     self.do(process, process.publish)
@@ -176,16 +209,16 @@ class Histories(RuleBasedStateMachine):
     def do(
         self,
         process: Process,
-        action: Callable[[], None],
+        action: Callable[[], Coroutine[Any, Any, None]],
         fault: str | None = None,
         removed: int = 0,
     ) -> None:
         """Let an attempt do something; only the owner succeeds, unless it has hung."""
-        work = self.folder / "work"
+        work, self.skew = self.folder / "work", process.skew
         before = {path: path.read_bytes() for path in work.glob(f"{SEGMENT}*")}
         try:
             with faulty(fault, removed):
-                action()
+                self.runner.run(action())
         except ComplianceStorageError:
             pass  # it is written with the next record
         except (KilledError, ComplianceSupersededError) as error:
@@ -220,7 +253,7 @@ class Histories(RuleBasedStateMachine):
 def faulty(fault: str | None, removed: int) -> Any:
     """Return what lets one write or removal go wrong."""
     if fault is None:
-        return patch.object(module, "put", put)
+        return nullcontext()
     if fault in ("killed at removal", "not removed"):
 
         def remove(self: Checkpoint, paths: list[str]) -> None:
@@ -230,19 +263,32 @@ def faulty(fault: str | None, removed: int) -> Any:
 
         return patch.object(Checkpoint, "_remove", remove)
 
-    async def write(location: Location, data: bytes) -> None:
+    if fault == "killed between names":
+
+        def killed(location: Location) -> None:
+            raise KilledError
+
+        return patch.object(jsonl, "remove_if_exists", killed)
+
+    def fail(original: Callable[[], None]) -> None:
         if fault == "store is down":
             raise ComplianceStorageError("down")
         if fault == "killed after":
-            await put(location, data)
+            original()
         raise KilledError
 
-    return patch.object(module, "put", write)
+    async def write(location: Location, data: bytes) -> None:
+        fail(lambda: put_sync(location, data))
+
+    faults, publish = ExitStack(), jsonl.TableFile.publish
+    faults.enter_context(patch.object(module, "put", write))
+    faults.enter_context(patch.object(jsonl.TableFile, "publish", lambda table: fail(lambda: publish(table))))
+    return faults
 
 
 Histories.TestCase.settings = settings(
-    max_examples=25,
-    stateful_step_count=25,
+    max_examples=100,
+    stateful_step_count=20,
     deadline=None,
     derandomize=True,
     phases=[Phase.generate],  # a failure is shown at once, not made smaller for minutes
