@@ -26,8 +26,7 @@ TARGETS = {
     "waiting/rules": "tests/waiting/test_rules.py tests/waiting/test_waits.py "
     "tests/waiting/test_poller_timing.py tests/waiting/test_refusals.py",
     "waiting/waits": "tests/waiting/test_waits.py",
-    "bulk/pipeline": "tests/bulk/test_pipeline.py tests/bulk/test_engine.py "
-    "tests/bulk/test_in_flight.py",
+    "bulk/pipeline": "tests/bulk/test_pipeline.py tests/bulk/test_engine.py tests/bulk/test_in_flight.py",
     "bulk/items": "tests/bulk/test_items.py tests/bulk/test_checkpoint.py",
     "bulk/backoff": "tests/bulk/test_backoff.py tests/bulk/test_limiter.py",
     "bulk/engine": "tests/bulk/test_engine.py tests/bulk/test_pipeline.py",

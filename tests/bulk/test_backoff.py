@@ -44,13 +44,13 @@ class Errors:
                     assert str(self.tracker.hold_seconds("submit")) == expected
                 case [kind, keys]:
                     first, _, last = keys.partition("-")
-                    for key in range(int(first), int(last) + 1) if last else [first]:
+                    for key in map(str, range(int(first), int(last) + 1)) if last else [first]:
                         error = {
                             "fault": exc.ComplianceServerError("The service has a fault.", status=500),
                             "refusal": exc.ComplianceRefusedError("Forbidden.", status=403),
                             "unread": exc.ComplianceReadError("'a.pdf' can't be read."),
                         }[kind]
-                        assert str(self.meet(error, str(key))).removesuffix(".0") == expected, step
+                        assert str(self.meet(error, key)).removesuffix(".0") == expected, step
                 case _:
                     pytest.fail(f"What is '{step}'?")
 

@@ -326,6 +326,25 @@ def lease_in(folder: Path) -> dict[str, Any]:
     return lease
 
 
+def test_records_that_could_not_be_written_in_time_do_not_replace_those_of_a_newer_attempt(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise ComplianceStorageError("down")
+
+    older, newer = open_checkpoint(folder, 1, 1.0), open_checkpoint(folder, 2, 2.0)
+    older.acquire()
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "put", fail)
+        with pytest.raises(ComplianceStorageError):
+            asyncio.run(write(older, document(1, uuid="old")))
+    newer.acquire()
+    publish(newer, [document(1, uuid="new").row()])
+    with pytest.raises(ComplianceSupersededError):
+        asyncio.run(older.flush())
+    assert jobs(folder) == {"s1": "new"}
+
+
 def test_the_lease_says_who_has_it(folder: Path) -> None:
     checkpoint = open_checkpoint(folder, 3, 1.5, 2.5)
     checkpoint.acquire()
