@@ -44,11 +44,15 @@ def tidied() -> list[str]:
     return []
 
 
-async def long_work(tidied: list[str], begun: threading.Event) -> None:
+async def long_work(
+    tidied: list[str], begun: threading.Event, tidying: threading.Event | None = None
+) -> None:
     try:
         begun.set()
         await asyncio.sleep(60)
     finally:
+        if tidying:
+            tidying.set()
         await asyncio.sleep(0.05)
         tidied.append("tidied")
 
@@ -64,22 +68,25 @@ def test_a_signal_ends_the_work_after_it_has_tidied_up(tidied: list[str]) -> Non
     assert tidied == ["tidied"]
 
 
-def test_cancel_from_another_thread_waits_until_all_is_tidy(tidied: list[str]) -> None:
-    begun = threading.Event()
+@pytest.mark.parametrize("kills", [1, 2])
+def test_cancel_from_other_threads_waits_until_all_is_tidy(tidied: list[str], kills: int) -> None:
+    moments = [threading.Event(), threading.Event()]
     loop = EventLoop(1)
     seen: list[list[str]] = []
 
-    def kill() -> None:
-        begun.wait(30)
+    def kill(moment: threading.Event) -> None:
+        moment.wait(30)
         loop.cancel()
         seen.append(list(tidied))
 
-    killer = threading.Thread(target=kill)
-    killer.start()
+    killers = [threading.Thread(target=kill, args=(moment,)) for moment in moments[:kills]]
+    for killer in killers:
+        killer.start()
     with pytest.raises(ComplianceInterruptedError, match="was stopped"):
-        loop.run(long_work(tidied, begun))
-    killer.join()
-    assert seen == [["tidied"]]
+        loop.run(long_work(tidied, *moments))
+    for killer in killers:
+        killer.join()
+    assert seen == [["tidied"]] * kills
 
 
 def test_work_that_is_cancelled_before_it_begins_never_does(tidied: list[str]) -> None:
@@ -261,23 +268,3 @@ def test_no_more_threads_than_asked_for_and_errors_come_out() -> None:
     assert [each for each in results if isinstance(each, int)] == [*range(7), *range(8, 20)]
     assert str(results[7]) == "seven"
     assert len(names) <= 3
-
-
-def test_work_that_is_killed_twice_tidies_up(tidied: list[str]) -> None:
-    begun = threading.Event()
-    loop = EventLoop(1)
-
-    def kill() -> None:
-        begun.wait(30)
-        first = threading.Thread(target=loop.cancel)
-        first.start()
-        time.sleep(0.02)  # so that it is tidying up
-        loop.cancel()
-        first.join()
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    with pytest.raises(ComplianceInterruptedError):
-        loop.run(long_work(tidied, begun))
-    killer.join()
-    assert tidied == ["tidied"]

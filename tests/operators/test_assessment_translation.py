@@ -58,25 +58,15 @@ def connection(service: Service) -> dict[str, Any]:
     }
 
 
-def test_id_and_states_in_other_words(service: Service, attempts: Attempts, deferrable: bool) -> None:
-    service.on("POST /api/v1/assessments", said("working"))
-    service.on("GET /api/v1/assessments/42/status", said("working"), said("ok"))
-    task = OurSubmit(
-        task_id="t",
-        payload={},
-        wait_for_completion=True,
-        poll_interval=0.05,
-        deferrable=deferrable,
-        timeout=240,
-    )
-    assert attempts.run(task) == "42"
-
-
-def test_an_empty_record_is_not_translated(service: Service, attempts: Attempts, deferrable: bool) -> None:
-    """A submit may be accepted with a Location alone, and a gateway may answer a poll with nothing."""
+# A submit may be accepted with a Location alone, and a gateway may answer a poll with nothing.
+@pytest.mark.parametrize("nothing", [False, True], ids=["records", "empty records"])
+def test_id_and_states_in_other_words(
+    service: Service, attempts: Attempts, deferrable: bool, nothing: bool
+) -> None:
     location = {"Location": f"{service.url}/api/v1/assessments/42"}
-    service.on("POST /api/v1/assessments", Reply(202, headers=location))
-    service.on("GET /api/v1/assessments/42/status", Reply(json={}), said("ok"))
+    accepted, polled = (Reply(202, headers=location), Reply(json={})) if nothing else [said("working")] * 2
+    service.on("POST /api/v1/assessments", accepted)
+    service.on("GET /api/v1/assessments/42/status", polled, said("ok"))
     waiting = {"wait_for_completion": True, "poll_interval": 0.05, "timeout": 240}
     assert attempts.run(OurSubmit(task_id="t", payload={}, deferrable=deferrable, **waiting)) == "42"
 
@@ -105,12 +95,6 @@ def test_one_connection_may_be_read_in_two_ways(service: Service) -> None:
         "COMPLETED",
         "FAILED",
     )
-
-
-def test_a_translation_that_fails_says_so(service: Service, attempts: Attempts) -> None:
-    service.on("POST /api/v1/assessments", Reply(json={"number": 42}))
-    with pytest.raises(exc.ComplianceProtocolError, match=r"KeyError\('ticket'\).*translate_assessment"):
-        attempts.run(OurSubmit(task_id="t", payload={}))
 
 
 def test_a_hook_that_the_triggerer_can_t_import_is_said_so() -> None:

@@ -27,61 +27,54 @@ def test_no_feedback_is_an_answer_that_is_not_asked_for_again(service: Emulator,
     assert (hitl.asked, len(hitl.kwargs), sent(service)) == (1, 1, [])  # the second one has not waited
 
 
-@pytest.mark.parametrize("fault", [{"reset": "after"}, {"reset": "before"}, {"status": 500}])
-def test_feedback_that_is_uncertain_is_not_sent_again_and_is_said_to_be(
-    service: Emulator, hitl: FakeHitl, fault: dict[str, Any]
-) -> None:
-    service.fail("submit_feedback", skip=1, **fault)
-    returned = hitl.run(Made(), ANSWER)
-    assert [row["outcome"] for row in returned] == ["sent", "uncertain", "sent"]
-    assert hitl.run(Made()) == returned
-    assert service.count("submit_feedback") == 3
+Faults = list[dict[str, Any]]
+DOWN = [{"operation": name, "status": 500, "times": 20} for name in ("submit_feedback", "list_frameworks")]
+REFUSED = exc.ComplianceError, "refused the feedback on response 2"
+TWICE = exc.ComplianceConnectionError, "A retry sends the others"
+# The faults of the service, how the attempt ends, whether that is final, and the outcomes after a retry.
+SENDING: list[tuple[Faults, Any, bool, list[str]]] = [
+    *(([{**fault, "skip": 1}], None, False, ["sent", "uncertain", "sent"])
+      for fault in ({"reset": "after"}, {"reset": "before"}, {"status": 500})),
+    *(([{"status": status, "skip": 1, "times": 2}], None, False, ["sent"] * 3)  # a short refusal is outlasted
+      for status in (401, 403, 404)),
+    ([{"status": 500, "times": 2}], TWICE, False, ["uncertain", "uncertain", "sent"]),
+    (DOWN, (exc.ComplianceServerError, None), False, ["uncertain", "sent", "sent"]),  # an outage
+    ([{"status": 422, "skip": 1}], REFUSED, True, ["sent"] * 3),  # after the others are sent
+]  # fmt: skip
 
 
-def test_an_outage_makes_one_feedback_uncertain_and_a_retry_sends_the_others(
-    service: Emulator, hitl: FakeHitl
-) -> None:
-    for operation in ("submit_feedback", "list_frameworks"):
-        service.fail(operation, status=500, times=20)
-    with pytest.raises(exc.ComplianceServerError) as caught:
-        hitl.run(Made(), ANSWER)
-    assert not isinstance(caught.value, AirflowFailException)
-    assert service.count("submit_feedback") == 1
-    service.clear_faults()
-    returned = hitl.run(Made())
-    assert [row["outcome"] for row in returned] == ["uncertain", "sent", "sent"]
-    assert [row[1] for row in sent(service)] == [2, 3]
-
-
-def test_two_uncertain_feedbacks_in_a_row_end_the_attempt(service: Emulator, hitl: FakeHitl) -> None:
-    service.fail("submit_feedback", status=500, times=2)
-    with pytest.raises(exc.ComplianceConnectionError, match="A retry sends the others") as caught:
-        hitl.run(Made(), ANSWER)
-    assert not isinstance(caught.value, AirflowFailException)
-    assert [row["outcome"] for row in hitl.run(Made())] == ["uncertain", "uncertain", "sent"]
-
-
-def test_a_refused_feedback_fails_the_task_after_the_others_are_sent(
-    service: Emulator, hitl: FakeHitl
-) -> None:
-    service.fail("submit_feedback", status=422, skip=1)
-    with pytest.raises(exc.ComplianceError, match="refused the feedback on response 2") as caught:
-        hitl.run(Made(), ANSWER)
-    assert isinstance(caught.value, AirflowFailException)
-    assert [row[1] for row in sent(service)] == [1, 3]
-    hitl.run(Made())
-    assert [row[1] for row in sent(service)] == [1, 3, 2]
-
-
-@pytest.mark.parametrize("status", [401, 403, 404])
-def test_a_short_refusal_is_outlasted(
-    service: Emulator, hitl: FakeHitl, status: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("faults", "error", "is_final", "outcomes"), SENDING)
+def test_each_feedback_is_sent_once_or_said_to_be_uncertain(
+    service: Emulator,
+    hitl: FakeHitl,
+    monkeypatch: pytest.MonkeyPatch,
+    faults: Faults,
+    error: tuple[type[Exception], str | None] | None,
+    is_final: bool,
+    outcomes: list[str],
 ) -> None:
     monkeypatch.setattr(refusals, "FIRST_PAUSE_SECONDS", 0.0)
-    service.fail("submit_feedback", status=status, skip=1, times=2)
-    returned = hitl.run(Made(), ANSWER)
-    assert [row["outcome"] for row in returned] == ["sent"] * 3
-    assert sorted(row[1] for row in sent(service)) == [1, 2, 3]
+    for fault in faults:
+        service.fail(**{"operation": "submit_feedback", **fault})
+    if error is None:
+        returned = hitl.run(Made(), ANSWER)
+    else:
+        with pytest.raises(error[0], match=error[1]) as caught:
+            hitl.run(Made(), ANSWER)
+        assert isinstance(caught.value, AirflowFailException) is is_final
+        if faults is DOWN:
+            assert service.count("submit_feedback") == 1
+        if is_final:
+            assert [row[1] for row in sent(service)] == [1, 3]
+        service.clear_faults()
+        returned = hitl.run(Made())
+    assert [row["outcome"] for row in returned] == outcomes
+    count = service.count("submit_feedback")
+    assert hitl.run(Made()) == returned
+    assert service.count("submit_feedback") == count
+    arrived = sorted(row[1] for row in sent(service))
+    assert arrived == sorted(set(arrived))
+    assert set(arrived) >= {number for number, outcome in enumerate(outcomes, 1) if outcome == "sent"}
 
 
 def test_a_lasting_refusal_is_retried_after_the_others_are_sent(
