@@ -37,12 +37,12 @@ class RemoteStore:
         """Return the names of what is in a folder."""
         return list(self._retry(lambda: (self._location / folder).list_names()))
 
-    def open(self, path: str) -> Any:
+    def open(self, path: str, buffering: int = -1) -> Any:
         """Open an object, by way of the disk: one request for all of it."""
         location = self._location / path
 
         def fetch() -> Any:
-            copy = tempfile.NamedTemporaryFile(prefix="verify-")  # noqa: SIM115 the caller closes it
+            copy = tempfile.NamedTemporaryFile(buffering=buffering, prefix="verify-")  # noqa: SIM115 the caller closes it
             try:
                 location.fs.get_file(location.path, copy.name, **self._options)
             except Exception as error:

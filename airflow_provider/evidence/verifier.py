@@ -34,16 +34,14 @@ GOOD, FOUND, FAILED, CHAINED, TIMESTAMPED = 0, 1, 2, "CHAINED", "TIMESTAMPED"
 WHOLE, PART = "everything is as recorded", "what is here is as recorded, what is absent is not known"
 ABSENT = b"-\n"  # instead of the salt of a block that is not here
 MAX_RECORD_BYTES = MAX_BLOCK_BYTES = 64 << 20
-BLOCK_BYTES, MAX_LINE_BYTES, MAX_DIGESTS_BYTES = 1 << 18, 16 << 20, 256 << 20
+BLOCK_BYTES, MAX_LINE_BYTES, MAX_DIGESTS_BYTES = 1 << 16, 16 << 20, 256 << 20
 MAX_KEPT = 50  # problems of one record, and problems that are shown; all are counted
 IMPOSSIBLE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EISDIR)
 STATUSES = ("CHANGED", "STOPPED", "UNREADABLE", "REPLACED", "PARTIAL", "ERASED", "OK")
 NIGHT_COLUMNS = ("dag_id", "night", "destination")  # what revisions by several runs have in common
-OBJECT_COLUMNS = {
-    "ingest": ("path", "sha256"),
-    **dict.fromkeys(("assess", "golden"), ("results_path", "results_sha256")),
-}
-RECORD_NAME, SHA256 = re.compile(r"(\d{8})\.json"), re.compile("[0-9a-f]{64}")
+RESULTS = ("results_path", "results_sha256")
+OBJECT_COLUMNS = {"ingest": ("path", "sha256"), "assess": RESULTS, "golden": RESULTS}
+RECORD_NAME, SHA256, DECODER = re.compile(r"\d{8}\.json"), re.compile("[0-9a-f]{64}"), json.JSONDecoder()
 SIGNED = re.compile(r"(\w{3} +\d+ [\d:]{8})[.\d]* (\d{4} GMT)(?s:.*\nTSA: (?:DirName:)?)(.*)")
 DATE, BLOCK = re.compile(r"\d{4}-\d\d-\d\d"), re.compile(rb"([0-9a-f]{64}) ([1-9][0-9]{0,8})")
 Wanted = tuple[Any, str, str]  # an object: its store, its path, and the SHA-256 that it must have
@@ -76,16 +74,16 @@ class Folder:
         full = os.path.join(self._root, folder)
         return os.listdir(full) if os.path.isdir(full) else []
 
-    def open(self, path: str) -> Any:
+    def open(self, path: str, buffering: int = -1) -> Any:
         """Open an object; Problem if there is none, or it may not be read."""
-        full, shown = f"{self._root}/{path}", self.show(path)
+        full, shown = f"{self._root}/{path}", f"{self.address}/{path}"
         try:
             is_outside = os.path.islink(full) and not self._contains(full)
-            if is_outside or not self._contains(os.path.dirname(full)):
+            if is_outside or not self._contains(full.rpartition("/")[0]):
                 raise Problem(OUTSIDE, f"{shown} leads to another place, so it was not read")
             number = os.open(full, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe would block
             if stat.S_ISREG(os.fstat(number).st_mode):
-                return os.fdopen(number, "rb")
+                return open(number, "rb", buffering)
             os.close(number)
             raise Problem(MISSING, f"{shown} is not an object: not a regular file")
         except PermissionError:
@@ -160,7 +158,7 @@ def read_small(store: Any, path: str, limit: int) -> bytes:
 def parse_object(data: bytes) -> Any:
     """Return a JSON object; an empty one if it is not one."""
     try:
-        return _as(dict, json.loads(data))
+        return _as(dict, DECODER.decode(data.decode()))
     except (ValueError, RecursionError):
         return {}
 
@@ -263,9 +261,9 @@ def read_blocks(file: Any, salts: Any, digests: bytes, shown: str) -> Iterator[t
                 number, size = number + 1, size + len(line)
                 if not line or len(line) == MAX_LINE_BYTES or size > MAX_BLOCK_BYTES:
                     raise EOFError(f"line {number} ends elsewhere")
-            is_good = hashlib.sha256(b"".join([salt, *lines])).hexdigest() == block[1].decode()
-            changed = changed or (0 if is_good or not lines else number)
-            yield block[1].decode(), salt, lines if is_good else []
+            digest = hashlib.sha256(b"".join([salt, *lines])).hexdigest().encode()
+            changed = changed or (0 if digest == block[1] or not lines else number)
+            yield block[1].decode(), salt, lines if digest == block[1] else []
         if changed or file.read(1) or salts.read(1):
             raise EOFError(f"see line {changed or number + 1}, or its salts")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -332,7 +330,7 @@ class Verifier:
     def _read(self, wanted: Wanted) -> tuple[Wanted, Problem | None, int]:
         (store, path, sha256), digest, size = wanted, hashlib.sha256(), 0
         try:
-            with store.open(path) as file:
+            with store.open(path, 0) as file:
                 while data := file.read(BLOCK_BYTES):
                     digest.update(data)
                     size += len(data)
@@ -405,10 +403,10 @@ class Verifier:
                 raise Problem(INVALID, f"{str(path)[:99]!r}, SHA-256 {str(sha256)[:99]!r}: can't be compared")
         except Problem as problem:
             return check.add(*problem.args)
-        wanted = store, inner, sha256
-        if hash(wanted) not in self._seen:
+        key = hash(wanted := (store, inner, sha256))
+        if key not in self._seen:
             yield wanted
-        kind, _, number = self._seen.setdefault(hash(wanted), "").partition(" ")
+        kind, _, number = self._seen.setdefault(key, "").partition(" ")
         if kind and number != str(check.number):
             check.add(kind, f"{store.show(inner)} is {kind}, as shown for record {number}")
 
