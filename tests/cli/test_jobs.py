@@ -50,7 +50,7 @@ class Task:
         return self
 
     def journal(self, *items: Any, **values: Any) -> Task:
-        records = [{**each.record(), **values, "at": float(number)} for number, each in enumerate(items)]
+        records = [{**each.record(), **values, "at": [1.0, number]} for number, each in enumerate(items)]
         (self.work / "journal-x-000001.jsonl").write_bytes(to_lines(records))
         return self
 
