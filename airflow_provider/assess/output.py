@@ -131,18 +131,18 @@ class Outcome:
         for cell in self.task.cells:
             cells.setdefault(cell.source, []).append(cell)
 
-        def outputs() -> Iterator[tuple[str, list[StoredObject] | None]]:
+        def outputs() -> Iterator[tuple[str, str, list[StoredObject] | None]]:
             for text in self.task.golden.texts if self.task.golden else ():
-                yield text.job_id, None  # assessed again every night
+                yield "", text.job_id, None  # assessed again every night
             for document in self.task.documents:
                 of_document = cells.get(document.source, [])
                 new = [cell for cell in of_document if cell.state is COMPLETED]
                 if any(cell.state is FAILED or cell.unanswered for cell in of_document):
-                    yield document.uuid, None
+                    yield document.source, document.uuid, None
                 elif new or str(document.fields.get("status")).upper() != SKIPPED:
                     made = new or of_document
                     results = [StoredObject(cell.results_path, cell.results_sha256) for cell in made]
-                    yield document.uuid, [*results, *_stored_text(document)]
+                    yield document.source, document.uuid, [*results, *_stored_text(document)]
 
         return collect_finished(outputs())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import astuple, dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from airflow_provider.exceptions import ComplianceError, ComplianceSupersededErr
 from airflow_provider.provenance import instance_of
 from airflow_provider.storage import names
 from airflow_provider.storage.atomic import put
+from airflow_provider.storage.jsonl import read_valid_rows, to_lines
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.nights import Night
 from airflow_provider.waiting.kinds import JOBS
@@ -48,10 +49,14 @@ class StoredObject:
 
 @dataclass(frozen=True)
 class FinishedJob:
-    """A content job that is not needed any more, once what was made of it is in its store."""
+    """A content job that is not needed any more, once what was made of it is in its store.
+
+    :param sources: of its documents: a service may give one job to equal ones
+    """
 
     uuid: str
     stored: tuple[StoredObject, ...] = ()
+    sources: tuple[str, ...] = ()
 
     def find_missing(self) -> StoredObject | None:
         """Return what is not stored as recorded; something has to be."""
@@ -59,26 +64,29 @@ class FinishedJob:
 
 
 def collect_finished(
-    outputs: Iterable[tuple[str, Sequence[StoredObject] | None]],
+    outputs: Iterable[tuple[str, str, Sequence[StoredObject] | None]],
 ) -> tuple[list[FinishedJob], set[str]]:
     """Return the jobs that are finished, and those that are needed again.
 
-    :param outputs: the job of each document, and what is stored of it; None if it is needed again. A service
-        may give one job to equal documents
+    :param outputs: each document, its job, and what is stored of it; None if it is needed again
     """
-    stored: dict[str, list[StoredObject]] = {}
+    finished: dict[str, FinishedJob] = {}
     needed: set[str] = set()
-    for uuid, objects in outputs:
+    for source, uuid, objects in outputs:
         if objects is None:
             needed.add(uuid)
         else:
-            stored.setdefault(uuid, []).extend(objects)
-    finished = [FinishedJob(uuid, tuple(objects)) for uuid, objects in stored.items() if uuid not in needed]
-    return finished, needed
+            _merge(finished, FinishedJob(uuid, tuple(objects), (source,)))
+    return [job for uuid, job in finished.items() if uuid not in needed], needed
+
+
+def _merge(jobs: dict[str, FinishedJob], job: FinishedJob) -> None:
+    known = jobs.get(job.uuid, FinishedJob(job.uuid))
+    jobs[job.uuid] = FinishedJob(job.uuid, known.stored + job.stored, known.sources + job.sources)
 
 
 class PendingDeletes:
-    """The jobs that a task has still to delete: one small object for each task instance and run.
+    """The jobs that a task has still to delete: one small table for each task instance and run.
 
     A task instance takes over what its earlier runs have left, and after a day what other instances of its
     task have left: these may not exist any more. Jobs of another account are left to that.
@@ -94,7 +102,7 @@ class PendingDeletes:
         self._at = names.safe(night.at)  # sorts like the night itself
         self._instance, self._account = str(instance_of(ti)), account
         run = names.digest(json.dumps([ti.run_id, self._instance]))
-        self._own = SEPARATOR.join((self._at, self._instance, account, f"{run}.json"))
+        self._own = SEPARATOR.join((self._at, self._instance, account, f"{run}.jsonl"))
         self._taken: list[str] = []  # objects that the next `write` replaces
 
     def read(self) -> list[FinishedJob]:
@@ -104,13 +112,17 @@ class PendingDeletes:
 
     async def write(self, jobs: Iterable[FinishedJob]) -> None:
         """Remember these jobs, and no others."""
-        records = {job.uuid: [astuple(stored) for stored in job.stored] for job in jobs}
-        if records:
-            await put(self._folder / self._own, json.dumps(records).encode())
+        rows = [
+            {"source": source, "uuid": job.uuid, "stored": [astuple(stored) for stored in job.stored]}
+            for job in jobs
+            for source in job.sources or ("",)
+        ]
+        if rows:
+            await put(self._folder / self._own, to_lines(rows))
         for name in self._taken:
-            if not records or name != self._own:
+            if not rows or name != self._own:
                 await in_thread((self._folder / name).remove)
-        self._taken = [self._own] if records else []
+        self._taken = [self._own] if rows else []
 
     def _is_ours(self, name: str) -> bool:
         at, instance, account, _ = (*name.split(SEPARATOR), "", "", "", "")[:4]
@@ -119,11 +131,14 @@ class PendingDeletes:
         day_before = (date.fromisoformat(self._night.date) - timedelta(days=1)).isoformat()
         return instance == self._instance or at[:10] < day_before
 
-    def _read(self, location: Location) -> list[FinishedJob]:
-        found = location.read_json({})  # damaged, or taken by another task meanwhile
-        return [
-            FinishedJob(uuid, tuple(StoredObject(*each) for each in stored)) for uuid, stored in found.items()
-        ]
+    def _read(self, location: Location) -> Iterable[FinishedJob]:
+        found: dict[str, FinishedJob] = {}
+        for row in read_valid_rows(location):  # none if another task has taken it meanwhile
+            stored = tuple(StoredObject(*each) for each in row["stored"])
+            if row["uuid"] in found:  # of equal documents, each with all that is stored
+                stored = ()
+            _merge(found, FinishedJob(row["uuid"], stored, (row["source"],)))
+        return found.values()
 
 
 class JobDeleter:
@@ -132,6 +147,7 @@ class JobDeleter:
     :param pending: remembers what is left, also after a crash
     :param checkpoint: of the task instance: an attempt that has lost its lease deletes nothing
     :param concurrency: maximum number of requests in flight
+    :param is_held: returns whether a document is held: its job is kept until it is released
     """
 
     def __init__(
@@ -141,12 +157,15 @@ class JobDeleter:
         checkpoint: Checkpoint,
         concurrency: int,
         log: Any,
+        is_held: Callable[[str], bool] = lambda source: False,
     ) -> None:
         self._client = client
         self._pending = pending
         self._checkpoint = checkpoint
         self._concurrency = concurrency
         self._log = log
+        self._is_held = is_held
+        self._held: set[str] = set()
         self._limiter = AdaptiveLimiter(concurrency, lambda: client.throttlings)
         self._jobs: dict[str, FinishedJob] = {}
         self._deleted: set[str] = set()
@@ -163,6 +182,7 @@ class JobDeleter:
         """
         left = await in_thread(self._pending.read)
         self._jobs = {job.uuid: job for job in (*left, *jobs) if job.uuid not in needed}
+        self._held = {uuid for uuid, job in self._jobs.items() if any(map(self._is_held, job.sources))}
         if not self._jobs:
             await self._pending.write(())
             return 0
@@ -170,14 +190,14 @@ class JobDeleter:
         await self._pending.write(self._jobs.values())  # before the first one, for a crash
         try:
             async with asyncio.timeout(seconds):
-                await for_each(self._delete, list(self._jobs), self._concurrency)
+                await for_each(self._delete, self._jobs.keys() - self._held, self._concurrency)
         except TimeoutError:
             self._is_stopped = True
         done = self._deleted | self._not_stored.keys()
         remaining = [job for uuid, job in self._jobs.items() if uuid not in done]
         await self._checkpoint.check_owner()
         await self._pending.write(remaining)
-        self._report(remaining)
+        self._report(len(remaining) - len(self._held))
         return len(self._deleted)
 
     async def _delete(self, uuid: str) -> None:
@@ -201,15 +221,17 @@ class JobDeleter:
             self._errors_in_a_row = 0
             self._deleted.add(uuid)
 
-    def _report(self, remaining: Collection[FinishedJob]) -> None:
+    def _report(self, remaining: int) -> None:
         if self._deleted:
             self._log.info("Deleted %s jobs at the service.", len(self._deleted))
         if remaining:
             self._log.warning(
                 "%s jobs are still at the service; the next night tries to delete them again. %s",
-                len(remaining),
+                remaining,
                 self._last_error or "Ran out of time.",
             )
+        if self._held:
+            self._log.info("Kept %s jobs of documents that are held.", len(self._held))
         if self._not_stored:
             first = next(iter(self._not_stored.values())).path
             self._log.warning(

@@ -6,8 +6,9 @@ Patterns may name documents, so they are in objects of their own, outside of wha
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -20,6 +21,8 @@ from airflow_provider.params import required
 from airflow_provider.storage.jsonl import to_line
 from airflow_provider.storage.layout import HOLDS
 from airflow_provider.storage.locations import Location
+
+log = logging.getLogger(__name__)
 
 RECORD_VERSION = 2
 ERASURE, ERASED, HOLD, RELEASE = "erasure", "erased", "hold", "release"  # kinds of records beside nights
@@ -66,6 +69,17 @@ def _read(chain: Chain, number: int) -> Hold:
             "known. Restore it; until then, nothing is erased or deleted."
         )
     return Hold(number, found, path, str(entry.record.get("reason")))
+
+
+def find_held(root: Location) -> Callable[[str], bool]:
+    """Return what says whether a document is held; all are while it is not known what a hold covers."""
+    chain = Chain(root)
+    try:
+        holds = read_holds(chain, chain.find_head())
+    except DamagedRecordError as error:
+        log.warning("%s", error)
+        return lambda source: True
+    return lambda source: any(hold.covers(source) for hold in holds)
 
 
 def check_holds(holds: Iterable[Hold], sources: Iterable[str]) -> None:

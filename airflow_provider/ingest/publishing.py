@@ -78,6 +78,7 @@ def finished_jobs(documents: Iterable[Document]) -> tuple[list[FinishedJob], set
     """
     return collect_finished(
         (
+            document.source,
             document.job_id,
             [StoredObject(document.path, document.sha256, document.bytes)]
             if document.state is COMPLETED

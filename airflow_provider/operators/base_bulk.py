@@ -222,13 +222,23 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         :param needed: jobs that must not be deleted now
         """
         from airflow_provider.bulk.deletes import MAX_DELETE_SECONDS, JobDeleter, PendingDeletes
+        from airflow_provider.event_loop import in_thread
+        from airflow_provider.evidence.holds import find_held
         from airflow_provider.storage.layout import DELETES
 
         seconds = min(MAX_DELETE_SECONDS, run.ends_at - self.clock() - DELETE_MARGIN_SECONDS)
         pending = PendingDeletes(run.root / DELETES, run.context["ti"], run.night, checkpoint.account)
         try:
+            is_held = await in_thread(find_held, run.root)
             async with await self.hook.get_async_conn() as client:
-                deleter = JobDeleter(client, pending, checkpoint, self.concurrency, self.log)
+                deleter = JobDeleter(
+                    client,
+                    pending,
+                    checkpoint,
+                    self.concurrency,
+                    self.log,
+                    is_held,
+                )
                 return await deleter.delete(jobs, needed, max(0.0, seconds))
         except Exception as error:  # of any kind: the documents are done
             self.log.warning("Could not delete jobs at the service: %s", error)

@@ -27,8 +27,8 @@ def run(nights: Nights, documents: Any, night: int = 1, **options: Any) -> dict[
 
 
 def pending(nights: Nights) -> list[str]:
-    found = (nights.folder / "out" / "_work" / "deletes").rglob("*.json")
-    return [uuid for path in found for uuid in json.loads(path.read_text())]
+    found = (nights.folder / "out" / "_work" / "deletes").rglob("*.jsonl")
+    return [json.loads(line)["uuid"] for path in found for line in path.read_text().splitlines()]
 
 
 def test_jobs_are_deleted_when_their_assessments_are_stored(

@@ -19,8 +19,10 @@ from airflow_provider.bulk.deletes import FinishedJob, JobDeleter, StoredObject
 from airflow_provider.client.aio import AsyncComplianceClient
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
+from airflow_provider.evidence.holds import place_hold, release_holds
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.jsonl import read_valid_rows
+from airflow_provider.storage.locations import Location
 from tests.support.attempts import Attempts, heard
 from tests.support.night_attempts import night_attempts
 
@@ -45,8 +47,8 @@ def ingest(tmp_path: Path, sources: Any, night: int = 1, **options: Any) -> Any:
 
 def pending(tmp_path: Path) -> list[str]:
     """The jobs that a later night has to delete."""
-    found = sorted((tmp_path / "out" / "_work" / "deletes").rglob("*.json"))
-    return [uuid for path in found for uuid in json.loads(path.read_text())]
+    found = sorted((tmp_path / "out" / "_work" / "deletes").rglob("*.jsonl"))
+    return [json.loads(line)["uuid"] for path in found for line in path.read_text().splitlines()]
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -128,6 +130,28 @@ def test_a_clear_deletes_again_and_a_job_that_is_gone_is_a_success(
         assert attempts.run(ingest(tmp_path, sources))["deleted"] == 4
     assert warnings(caplog) == []
     assert service.count("submit_file") == 4
+
+
+def test_job_of_a_held_document_is_kept_until_it_is_released(
+    service: Emulator, tmp_path: Path, sources: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    root = Location(f"{tmp_path}/out")
+    held = sources[0]
+    place_hold(root, f"*{Path(held).name}", "A lawsuit", "the lawyer")
+    (pattern,) = (tmp_path / "out/_holds").iterdir()
+    content = pattern.read_bytes()
+    pattern.unlink()
+    night_attempts(1).run(ingest(tmp_path, sources, 1))
+    assert len(service.jobs()) == 4  # what is held is not known
+    assert len(pending(tmp_path)) == 4
+    assert "what the hold of record 1 covers is not known" in warnings(caplog)[-1]
+    pattern.write_bytes(content)
+    night_attempts(2).run(ingest(tmp_path, sources, 2))
+    assert {job["name"] for job in service.jobs()} == {Path(held).name}
+    assert len(pending(tmp_path)) == 2
+    release_holds(root, f"*{Path(held).name}", "Settled", "the lawyer")
+    night_attempts(3).run(ingest(tmp_path, sources[1:], 3))
+    assert pending(tmp_path) == []
 
 
 def test_skipped_documents_are_not_deleted_again(
