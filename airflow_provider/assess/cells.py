@@ -12,7 +12,7 @@ from airflow_provider.assess.inputs import AssessedDocument
 from airflow_provider.assess.payloads import PayloadTemplate
 from airflow_provider.bulk.items import FAILED, SKIPPED, Item
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.frameworks.catalog import fingerprint, framework_key
+from airflow_provider.frameworks.catalog import fingerprint, framework_key, rules_of
 from airflow_provider.provenance import PROVENANCE_COLUMNS
 from airflow_provider.text import one_line
 
@@ -33,7 +33,7 @@ IDENTITY = ("text_sha256", "framework_id", "framework_fingerprint", "payload_dig
 class AssessedFramework:
     """A framework of the service.
 
-    :param fingerprint: of what the service listed when the task started, criteria included
+    :param fingerprint: SHA-256 of its rules: what the service listed when the task started
     :param fields: what a payload can refer to: the record of the service, without criteria
     :param criteria: code name and name of each criterion
     """
@@ -43,6 +43,7 @@ class AssessedFramework:
     fingerprint: str
     fields: Mapping[str, Any]
     criteria: tuple[tuple[str, str], ...] = ()
+    rules: bytes = b""
 
 
 @dataclass(slots=True)
@@ -220,6 +221,7 @@ def _parse_framework(record: Framework) -> AssessedFramework:
             (criterion.code_name or criterion.name or "", criterion.name or "")
             for criterion in record.criteria
         ),
+        rules_of(record),
     )
 
 

@@ -21,6 +21,7 @@ FINDING_COLUMNS = (
     "night", "source", "uuid", "text_path", "text_sha256", "cell", "framework_id", "framework", "criterion",
     "title", "category", "rationale", "score", "response_id", "assessment_id", "first_seen", "changed_from",
     "because", "carried", "expert", "expert_category", "expert_rationale", "decided_at",
+    "framework_fingerprint",
 )  # fmt: skip
 DECISION_COLUMNS = ("expert", "expert_category", "expert_rationale", "decided_at")
 # What is carried forward of a row.
@@ -137,6 +138,7 @@ def finding_rows(
         "cell": cell.digest,
         "framework_id": cell.framework_id,
         "framework": cell.framework,
+        "framework_fingerprint": cell.framework_fingerprint or None,
         "assessment_id": cell.job_id,
         "carried": cell.carried_from is not None,
     }

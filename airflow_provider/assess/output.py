@@ -42,8 +42,9 @@ from airflow_provider.reports.judge import JudgeStats
 from airflow_provider.review.decisions import read_decisions
 from airflow_provider.severity import KNOWN_CATEGORIES, NO_CATEGORY, SUFFICIENT
 from airflow_provider.storage import names
-from airflow_provider.storage.atomic import put_sync
+from airflow_provider.storage.atomic import create_once, put_sync
 from airflow_provider.storage.jsonl import TableFile, write_table
+from airflow_provider.storage.layout import RULES
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.nights import Table
 from airflow_provider.storage.spool import Spool
@@ -101,6 +102,15 @@ class Outcome:
                 checkpoint.append(cell)
             await checkpoint.flush()
         return result
+
+    def _store_rules(self) -> dict[str, str]:
+        """Write what the service listed of each framework, once in each version; return where, by title."""
+        files = {}
+        for framework in self.task.frameworks.values():
+            location = self.task.nights.root / f"{RULES}/{framework.fingerprint}.json"
+            create_once(location, framework.rules)
+            files[f"Rules of {framework.code_name}"] = location.uri
+        return files
 
     def send_metrics(self, conn_id: str) -> None:
         """Count cells and verdicts, except for those that an earlier attempt has counted."""
@@ -191,6 +201,7 @@ class Outcome:
         manifest = checkpoint.stage(cell.row(checkpoint.provenance) for cell in self.task.cells)
         warnings = self._warn()
         files = {"Assessments": manifest.location.uri, "Findings": findings.location.uri}
+        files |= self._store_rules()
         files |= {f"{framework} as CSV": location.uri for framework, location in tables.items()}
         page = render_verdicts(
             stats,

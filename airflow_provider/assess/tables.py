@@ -22,7 +22,8 @@ from airflow_provider.storage.locations import Location, storage_errors
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 ROWS_PER_GROUP = 1_000  # of Parquet, in memory at once
-CSV_COLUMNS = tuple(name for name in FINDING_COLUMNS if name not in ("text_path", "text_sha256", "cell"))
+NOT_IN_CSV = ("text_path", "text_sha256", "cell", "framework_fingerprint")
+CSV_COLUMNS = tuple(name for name in FINDING_COLUMNS if name not in NOT_IN_CSV)
 PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "score": parse_number,
     "response_id": parse_id,

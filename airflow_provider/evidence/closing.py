@@ -28,10 +28,11 @@ from airflow_provider.exceptions import (
     ComplianceStorageError,
     ComplianceSupersededError,
 )
+from airflow_provider.frameworks.catalog import compare_rules
 from airflow_provider.provenance import describe_attempt, is_newer, read_provenance
 from airflow_provider.reports import night as pages
 from airflow_provider.storage.jsonl import parse_line, read_lines
-from airflow_provider.storage.layout import NIGHT_FOLDER
+from airflow_provider.storage.layout import NIGHT_FOLDER, RULES
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.nights import Night
 
@@ -138,6 +139,7 @@ class Closing:
             "failed_tasks": self._failed,
             "gone_frameworks": gone,
             "warnings": self._outputs.warnings,
+            "objects": [_describe_rules(sha256, name) for sha256, name in sorted(counts.rules.items())],
             "compared_with": compared,
             "totals": totals,
         }
@@ -148,6 +150,7 @@ class Closing:
             counts.judge,
             trend=[(night.record.get("night"), night.record.get("totals")) for night in nights],
             vanished=named,
+            rules=self._compare_rules(nights, counts.rules),
         )
         return {**record, "report": self._store_report(page)}
 
@@ -252,6 +255,29 @@ class Closing:
         compared = {**night.reference, "night": night.record.get("night"), "documents": total}
         return compared, vanished, named
 
+    def _compare_rules(
+        self, nights: Sequence[ChainRecord], rules: Mapping[str, str]
+    ) -> list[tuple[str, str, str, str, str]]:
+        """Return what changed in the rules of frameworks: framework, criterion, field, before and after."""
+        found: dict[str, bytes] = {}
+        listed = next(filter(None, (_rules_in(night.record) for night in nights)), {})
+        for sha256 in {**rules, **listed}:
+            location = self._root / RULES / f"{sha256}.json"
+            found[sha256] = location.read() or b""
+            if not found[sha256] and sha256 in rules:
+                self._log.warning(
+                    "The rules of %s are not at '%s': give the same root to the assess task.",
+                    rules[sha256],
+                    location,
+                )
+        before = {name: sha256 for sha256, name in listed.items()}
+        return [
+            (name, *change)
+            for sha256, name in sorted(rules.items(), key=lambda item: item[1])
+            if sha256 not in listed and found[sha256] and found.get(before.get(name, ""))
+            for change in compare_rules(found[before[name]], found[sha256])
+        ]
+
     def _store_report(self, page: str) -> dict[str, str]:
         """Write the page, under a name that has its digest; return how a record refers to it."""
         data = page.encode("utf-8", "replace")
@@ -264,6 +290,17 @@ class Closing:
 def has_failures(record: Mapping[str, Any]) -> bool:
     """Return whether something failed in a night; verdicts that got worse have not."""
     return bool(record["warnings"]) or any(record["totals"][name] for name in FAILURES)
+
+
+def _describe_rules(sha256: str, framework: str) -> dict[str, str]:
+    path = f"{RULES}/{sha256}.json"
+    return {"kind": "rules", "framework": framework, "path": path, "sha256": sha256}
+
+
+def _rules_in(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names of the frameworks of a record, by the SHA-256 of their rules."""
+    stored = record.get("objects") or ()
+    return {one["sha256"]: str(one["framework"]) for one in stored if one.get("kind") == "rules"}
 
 
 def _total(night: ChainRecord, name: str) -> Any:

@@ -214,7 +214,8 @@ class Erasure:
             for table in record.get("manifests") or ():
                 sealings[Sealing(table["path"], table["salts"], table["digests"])] = None
             for stored in filter(None, (record.get("report"), *(record.get("objects") or ()))):
-                self._stored[stored["path"]] = after.get(stored["sha256"], {stored["sha256"]})
+                if not stored["path"].startswith(f"{EVIDENCE_FOLDER}/"):
+                    self._stored[stored["path"]] = after.get(stored["sha256"], {stored["sha256"]})
         self._sealings = list(sealings)
         places = sorted(map(to_address, roots), key=len, reverse=True)
         self._places = [(place, self._root) for place in (*places, ".")]

@@ -11,6 +11,7 @@ from typing import Any
 from airflow_provider.assess.findings import as_counts
 from airflow_provider.evidence.manifests import AGREEMENT, ASSESS, FINDINGS, GOLDEN, INGEST
 from airflow_provider.evidence.tables import NightTable
+from airflow_provider.evidence.verifier import SHA256
 from airflow_provider.reports.judge import JudgeStats
 from airflow_provider.reports.outcomes import OutcomeStats
 from airflow_provider.reports.verdicts import VerdictCounts
@@ -42,6 +43,7 @@ class NightCounts:
         self.documents = OutcomeStats()
         self.verdicts = VerdictCounts()
         self.judge = JudgeStats()
+        self.rules: dict[str, str] = {}  # names of frameworks, by the SHA-256 of their rules
         self._decisions: dict[str, bool] = {}  # whether someone has decided
         # Which manifest has the row that counts, by digest; its number and a rank in one, as there are many.
         self._places: dict[str, dict[int, int]] = {INGEST: {}, ASSESS: {}}
@@ -85,6 +87,8 @@ class NightCounts:
             self.documents.add(row)
         elif kind == ASSESS:
             self.verdicts.add_cell(row)
+            if SHA256.fullmatch(rules := str(row.get("framework_fingerprint"))):
+                self.rules[rules] = str(row["framework"])
         else:
             self.verdicts.add_finding(row)
 

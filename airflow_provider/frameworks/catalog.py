@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,12 +19,45 @@ ChangeKind = Literal["added", "removed", "changed"]
 CHANGE_KINDS: tuple[ChangeKind, ...] = ("added", "removed", "changed")
 
 
-def fingerprint(record: Framework) -> str:
-    """Return a digest of all that the service lists of a framework, criteria included.
+def rules_of(record: Framework) -> bytes:
+    """Return all that the service lists of a framework, criteria included, as canonical JSON.
 
     Every field counts, with its type, and so does the order of lists; the order of fields does not.
     """
-    return _digest(record.raw)[:16]
+    return _canonical(record.raw)
+
+
+def fingerprint(record: Framework) -> str:
+    """Return the SHA-256 of the rules of a framework, by which the evidence names them."""
+    return sha256(rules_of(record)).hexdigest()
+
+
+def compare_rules(before: bytes, after: bytes) -> Iterator[tuple[str, str, str, str]]:
+    """Yield what changed in the rules of a framework: criterion, field, and its value before and after.
+
+    Of a criterion that was added or removed, all its fields; the framework itself has no criterion.
+    """
+    old, new = _by_criterion(before), _by_criterion(after)
+    for criterion in dict.fromkeys((*old, *new)):
+        then, now = old.get(criterion, {}), new.get(criterion, {})
+        for name in dict.fromkeys((*then, *now)):
+            if then.get(name) != now.get(name):
+                yield criterion, name, _show(then.get(name)), _show(now.get(name))
+
+
+def _by_criterion(rules: bytes) -> dict[str, dict[str, Any]]:
+    framework = json.loads(rules)
+    listed = framework.pop("criteria", None)
+    found: dict[str, dict[str, Any]] = {"": framework}
+    for number, criterion in enumerate(listed if isinstance(listed, list) else ()):
+        fields = criterion if isinstance(criterion, dict) else {"": criterion}
+        key = str(fields.get("codeName") or fields.get("name") or number)
+        found[f"{key} ({number})" if key in found else key] = fields
+    return found
+
+
+def _show(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
 def framework_key(record: Framework) -> str:
@@ -50,7 +83,7 @@ class Catalog:
         parts: dict[str, list[str]] = {}
         titles = {}
         for record in records:
-            parts.setdefault(key := framework_key(record), []).append(fingerprint(record))
+            parts.setdefault(key := framework_key(record), []).append(fingerprint(record)[:16])
             titles[key] = _clean(record.code_name or record.name or key)
         found = {
             key: each[0] if len(each) == 1 else _digest(sorted(each))[:16] for key, each in parts.items()
@@ -120,5 +153,9 @@ def _clean(text: str) -> str:
     return text.encode(errors="replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
+def _canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
 def _digest(value: Any) -> str:
-    return sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return sha256(_canonical(value)).hexdigest()

@@ -36,6 +36,7 @@ def render_night(
     *,
     trend: Sequence[tuple[object, object]] = (),
     vanished: Sequence[str] = (),
+    rules: Sequence[tuple[str, ...]] = (),
 ) -> str:
     """Return the HTML page of a night.
 
@@ -45,6 +46,7 @@ def render_night(
     :param judge: rows about golden documents and agreement with experts
     :param trend: dates and totals of earlier nights, the latest first
     :param vanished: the first documents of an earlier night that are not among tonight's
+    :param rules: what changed in them: framework, criterion, field, and its value before and after
     """
     root = shlex.quote(sanitize(Location(record["root"]).address))  # without the connection of Airflow
     tone, status, headline = summarize_night(record, documents, verdicts)
@@ -66,6 +68,7 @@ def render_night(
         judge=judge,
         judge_trend=plot_trend(points, JUDGE_CHARTS),
         vanished=[limit_source(source) for source in vanished],
+        rules=rules,
         files={
             title: [manifest for manifest in record["manifests"] if manifest["kind"] == kind]
             for kind, title in KINDS.items()

@@ -23,7 +23,8 @@ from airflow_provider.severity import normalize_category
 
 CATEGORIES = [str(category) for category in FeedbackCategory]
 AGREE, CATEGORY, RATIONALE = "agree_with_the_rest", "category_", "rationale_"
-ABOUT = ("document", "framework", "criterion", "source", "night", "cell", "findings")  # of a decision
+# What a decision is about.
+ABOUT = ("document", "framework", "criterion", "source", "night", "cell", "findings", "framework_fingerprint")
 MAX_LABEL_CHARS = 60
 MAX_CONTEXT_CHARS = 600  # on each side of a passage
 MAX_HINT_CHARS = 240
@@ -151,6 +152,8 @@ class Form:
         about = [f"**{escape(title, MAX_TITLE_CHARS)}**"] if title else []
         about += _links(self.common("text_path"), self.common("source"), page)
         about += [f"[Report](<{page}>)"] if page else []
+        rules = self.common("framework_fingerprint")
+        about += [f"Rules {escape(rules, 16)}"] if rules else []
         left_out = omitted and f"*Findings that are not on the form: {omitted}.*"
         counted = f"### {plural(len(self.findings), 'finding')} to review: {escape(self._counted, 300)}"
         parts = [heading.strip(), " · ".join(about), counted, INSTRUCTIONS, left_out, "---"]

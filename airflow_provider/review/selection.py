@@ -16,7 +16,7 @@ from airflow_provider.storage.names import name_in, printable
 
 TEXT_COLUMNS = (
     "source", "text_path", "night", "cell", "framework", "title", "rationale", "changed_from", "because",
-    "expert",
+    "expert", "framework_fingerprint",
 )  # fmt: skip
 NOT_KEPT = ("rationale", "passage", "context")  # the texts that only the form itself shows
 BEYOND_LIMIT = "beyond the limit"
@@ -34,6 +34,7 @@ class ReviewedFinding(Finding):
     :param changed_from: the category of the previous night, if that was another one
     :param because: what has changed: `document`, `framework`, `both` or only the `judge`
     :param expert: who has decided on it before
+    :param framework_fingerprint: SHA-256 of the rules that it was assessed against
     :param findings: the URI of the table
     """
 
@@ -44,6 +45,7 @@ class ReviewedFinding(Finding):
     changed_from: str = ""
     because: str = ""
     expert: str = ""
+    framework_fingerprint: str = ""
     findings: str = ""
 
     @property

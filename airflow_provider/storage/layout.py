@@ -11,6 +11,7 @@ INGEST_FOLDER = "_ingest"  # manifests and reports of ingestion
 ASSESS_FOLDER = "_assess"  # tables and reports of assessment, what nights are compared with, and decisions
 WORK_FOLDER = "_work"  # scratch: to delete it costs time or money, never correctness
 EVIDENCE_FOLDER = "_evidence"  # below the root: records and digests, only ever added to
+RULES = f"{EVIDENCE_FOLDER}/rules"  # of frameworks, as the service listed them, named by their SHA-256
 NIGHT_FOLDER = "_night"  # reports of closed nights
 HOLDS = "_holds"  # below the root: what legal holds cover
 NIGHTS = "_nights"  # below the root: what each task of each night has published

@@ -120,6 +120,21 @@ def test_a_changed_framework_is_assessed_again_and_only_that(service: Emulator, 
     assert {row["framework"] for row in night.rows if not row["carried_from"]} == {frameworks[0]["codeName"]}
 
 
+def test_rules_are_stored_once_in_each_version(service: Emulator, nights: Nights) -> None:
+    first = run_night(nights, TEXTS)
+    frameworks = copy.deepcopy(service.frameworks())
+    frameworks[0]["criteria"][0]["description"] += " As amended."
+    service.set_frameworks(frameworks)
+    second = run_night(nights, TEXTS)
+    folder = nights.folder / "out/_evidence/rules"
+    stored = {path.stem: path.read_bytes() for path in folder.iterdir()}
+    assert {hashlib.sha256(content).hexdigest() for content in stored.values()} == stored.keys()
+    rows = [*first.rows, *second.rows, *first.findings, *second.findings]
+    assert {row["framework_fingerprint"] for row in rows} == stored.keys()
+    assert len(stored) == len(frameworks) + 1
+    assert sum(b" As amended." in content for content in stored.values()) == 1
+
+
 def test_a_dry_run_says_what_it_would_do_and_sends_nothing(service: Emulator, nights: Nights) -> None:
     run_night(nights, TEXTS, frameworks="DORA")
     before = service.counters()["total"]

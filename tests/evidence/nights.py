@@ -22,7 +22,7 @@ CATEGORY = "SUFFICIENTLY_REGULATED"
 
 
 def render_plainly(
-    record: Any, documents: Any, verdicts: Any, judge: Any, *, trend: Any, vanished: Any
+    record: Any, documents: Any, verdicts: Any, judge: Any, *, trend: Any, vanished: Any, rules: Any
 ) -> str:
     """Stand in for the page, where only what it is given matters."""
     cells, findings = verdicts.cells["assessed"], verdicts.total
@@ -32,6 +32,7 @@ def render_plainly(
         "repeated": {source: nights for nights, source, _ in documents.repeated},
         "rows": {"documents": documents.total, "cells": cells, "findings": findings},
         "vanished": vanished,
+        "rules": rules,
     }
     return json.dumps(shown)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import random
 from typing import Any
@@ -13,7 +14,15 @@ from hypothesis import strategies as st
 
 from airflow_provider.client.models import Framework
 from airflow_provider.frameworks import catalog as module
-from airflow_provider.frameworks.catalog import EMPTY, Catalog, compare, fingerprint, summarize_changes
+from airflow_provider.frameworks.catalog import (
+    EMPTY,
+    Catalog,
+    compare,
+    compare_rules,
+    fingerprint,
+    rules_of,
+    summarize_changes,
+)
 from airflow_provider.frameworks.watcher import MAX_IDS_CHARS, build_payload, event_id
 
 DORA: dict[str, Any] = {
@@ -115,7 +124,7 @@ def test_stored_catalog_has_no_texts() -> None:
     one = catalog(DORA)
     assert one.dump() == {
         "digest": one.digest,
-        "fingerprints": {"1": fingerprint(Framework.model_validate(DORA))},
+        "fingerprints": {"1": fingerprint(Framework.model_validate(DORA))[:16]},
     }
 
 
@@ -184,3 +193,32 @@ def test_there_is_a_change_exactly_where_a_record_differs(
         ),
     }
     assert bool(summarize_changes(changes)) == bool(changes)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changes"),
+    [
+        ([{"codeName": "C", "name": "n"}], [{"name": "n", "codeName": "C"}], []),
+        ([{"name": "C", "text": "old"}], [{"name": "C", "text": "new"}], [("C", "text", "old", "new")]),
+        ([], [{"codeName": "C", "level": 3}], [("C", "codeName", "", "C"), ("C", "level", "", "3")]),
+        ([{"name": "C"}], [], [("C", "name", "C", "")]),
+        ([{"name": "C"}, {"name": "C", "n": 1}], [{"name": "C"}, {"name": "C"}], [("C (1)", "n", "1", "")]),
+        ([7], [8], [("0", "", "7", "8")]),
+        (None, "odd", []),
+    ],
+)  # fmt: skip
+def test_changed_rules_are_listed_by_criterion_and_field(before: Any, after: Any, changes: list[Any]) -> None:
+    one, other = ({**DORA, "criteria": criteria} for criteria in (before, after))
+    rules = [rules_of(Framework.model_validate(record)) for record in (one, other)]
+    assert list(compare_rules(*rules)) == changes
+
+
+def test_changed_field_of_a_framework_is_listed() -> None:
+    rules = [rules_of(Framework.model_validate({**DORA, "description": text})) for text in ("old", "new")]
+    assert list(compare_rules(*rules)) == [("", "description", "old", "new")]
+
+
+def test_rules_are_canonical_json_and_their_hash_is_the_fingerprint() -> None:
+    record = Framework.model_validate({"name": "ä", "id": "1"})
+    assert rules_of(record) == b'{"id":"1","name":"\\u00e4"}'
+    assert fingerprint(record) == hashlib.sha256(rules_of(record)).hexdigest()

@@ -104,7 +104,7 @@ class Night:
             "compared_with": {"night": LAST_NIGHT},
             "totals": totals,
         }
-        for name in ("missing", "failed_tasks", "gone_frameworks", "warnings", "manifests"):
+        for name in ("missing", "failed_tasks", "gone_frameworks", "warnings", "manifests", "objects"):
             self.record[name] = []
         self.record |= record
 

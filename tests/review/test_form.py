@@ -275,6 +275,7 @@ def test_a_decision_says_what_it_is_about() -> None:
         "night": EXIT.night,
         "cell": "c1",
         "findings": EXIT.findings,
+        "framework_fingerprint": "",
         "decision": "agreed",
         "category_before": MISSING,
         "category_after": MISSING,
