@@ -15,10 +15,10 @@ import pytest
 from pydantic import SecretStr
 
 from airflow_provider.client.base import SharedState, TokenProvider
-from airflow_provider.client.settings import Settings
 from airflow_provider.client.tokens import TokenCache
-from tests.identity.servers import TIMEOUT_SECONDS, FrameworkService, TokenProxy, running
+from tests.identity.servers import TIMEOUT_SECONDS, TrustingService
 from tests.support.callers import CALLERS, AsyncCaller, SyncCaller
+from tests.support.values import settings_for
 
 HERE = Path(__file__).parent
 INTERPRETER = HERE.parents[1] / ".venv-idp" / "bin" / "python"
@@ -102,40 +102,29 @@ def provider(lasting_provider: Provider) -> Provider:
 
 
 @pytest.fixture
-def proxy(provider: Provider) -> Iterator[TokenProxy]:
-    """Stands before the token endpoint and writes down what passes."""
-    proxy = TokenProxy(provider.token_url)
-    with running(proxy):
-        yield proxy
-
-
-@pytest.fixture
-def frameworks() -> Iterator[FrameworkService]:
-    """The service."""
-    service = FrameworkService()
-    with running(service):
+def service(provider: Provider) -> Iterator[TrustingService]:
+    """The service; it stands before the token endpoint and writes down what passes."""
+    with TrustingService(provider.token_url).running() as service:
+        assert isinstance(service, TrustingService)
         yield service
 
 
 @pytest.fixture(params=CALLERS)
 def connect(
-    request: pytest.FixtureRequest, provider: Provider, proxy: TokenProxy, frameworks: FrameworkService
+    request: pytest.FixtureRequest, provider: Provider, service: TrustingService
 ) -> Iterator[Connect]:
     """Make a client, of either kind, with a login of its own; settings can be replaced."""
     with ExitStack() as opened:
 
         def make(clock: Clock | None = None, **changed: Any) -> SyncCaller | AsyncCaller:
             known: dict[str, Any] = {
-                "base_url": frameworks.url,
-                "token_url": f"{proxy.url}/token",
                 "username": provider.username,
                 "password": SecretStr(provider.password),
                 "client_id": provider.client_id,
                 "client_secret": SecretStr(provider.client_secret),
-                "backoff": 0.01,
                 "name": "the connection 'compliance_lab'",
             }
-            settings = Settings(**known | changed)
+            settings = settings_for(service.url, **known | changed)
             shared = SharedState(settings)
             if clock:
                 shared.tokens = TokenProvider(TokenCache(settings, clock))

@@ -12,7 +12,8 @@ from pydantic import SecretStr
 
 from airflow_provider.exceptions import ComplianceAuthError
 from tests.identity.conftest import Connect, Provider
-from tests.identity.servers import FrameworkService, TokenProxy
+from tests.identity.servers import FRAMEWORKS, TrustingService
+from tests.support.service import Reply
 
 pytestmark = pytest.mark.identity_provider
 
@@ -26,7 +27,7 @@ def spellings(secret: str) -> set[str]:
 
 
 def test_a_wrong_password_is_final_and_names_user_and_connection(
-    connect: Connect, proxy: TokenProxy, frameworks: FrameworkService
+    connect: Connect, service: TrustingService
 ) -> None:
     client = connect(password=WRONG)
     with pytest.raises(ComplianceAuthError) as refused:
@@ -38,22 +39,22 @@ def test_a_wrong_password_is_final_and_names_user_and_connection(
         "connection 'compliance_lab'."
     )
     assert not refused.value.transient
-    assert proxy.outcomes == [("password", 400)]
-    assert not frameworks.authorizations
+    assert service.outcomes == [("password", 400)]
+    assert not service.authorizations
 
 
-def test_a_wrong_password_is_tried_once_by_a_crowd(connect: Connect, proxy: TokenProxy) -> None:
+def test_a_wrong_password_is_tried_once_by_a_crowd(connect: Connect, service: TrustingService) -> None:
     client = connect(password=WRONG)
-    proxy.slowness = 0.2
+    service.slowness = 0.2
     errors = client.crowd(CROWD, "list_frameworks") + client.crowd(CROWD, "list_frameworks")
     assert {type(error) for error in errors} == {ComplianceAuthError}
     assert len({str(error) for error in errors}) == 1
-    assert proxy.outcomes == [("password", 400)]
+    assert service.outcomes == [("password", 400)]
 
 
 @pytest.mark.parametrize("wrong", [{"client_secret": WRONG}, {"client_id": "nobody"}])
 def test_a_wrong_client_is_named_and_tried_once(
-    connect: Connect, proxy: TokenProxy, provider: Provider, wrong: dict[str, str | SecretStr]
+    connect: Connect, service: TrustingService, provider: Provider, wrong: dict[str, str | SecretStr]
 ) -> None:
     client = connect(**wrong)
     client_id = wrong.get("client_id", provider.client_id)
@@ -63,24 +64,23 @@ def test_a_wrong_client_is_named_and_tried_once(
         assert f"refused client '{client_id}' (invalid_client" in str(refused.value)
         assert "'client_id' and 'client_secret' of the connection 'compliance_lab'" in str(refused.value)
         assert provider.username not in str(refused.value)
-    assert len(proxy.grants) == 1
-    assert proxy.grants[0].answer["error"] == "invalid_client"
+    assert len(service.passed_on) == 1
+    assert service.passed_on[0].answer["error"] == "invalid_client"
 
 
 def test_no_secret_is_in_a_log_or_an_error(
     connect: Connect,
-    proxy: TokenProxy,
+    service: TrustingService,
     provider: Provider,
-    frameworks: FrameworkService,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
     client = connect()
     client("list_frameworks")
-    frameworks.refuse(CROWD)
+    service.refuse(CROWD)
     client.crowd(CROWD, "list_frameworks")
-    frameworks.accepts = False
-    proxy.answers_to_lose = 1
+    service.on(FRAMEWORKS, Reply(401))
+    service.answers_to_lose = 1
     errors = client.crowd(CROWD, "list_frameworks")
     errors += connect(password=WRONG).crowd(2, "list_frameworks") + connect(client_secret=WRONG).crowd(
         2, "list_frameworks"
@@ -89,7 +89,7 @@ def test_no_secret_is_in_a_log_or_an_error(
     for error in errors:
         assert isinstance(error, ComplianceAuthError)
         shown += [repr(error), *traceback.format_exception(error), f"{vars(error)}"]
-    secrets = {provider.password, provider.client_secret, WRONG.get_secret_value(), *proxy.secrets}
+    secrets = {provider.password, provider.client_secret, WRONG.get_secret_value(), *service.secrets}
     assert len(secrets) > 5
     assert "retrying in" in caplog.text, "the log is there"
     everything = "\n".join(shown)

@@ -73,7 +73,7 @@ class Hang:
     """No answer, until the test is over."""
 
 
-Action: TypeAlias = Reply | Raw | Drip | Hang | Callable[[Received], Reply]
+Action: TypeAlias = Reply | Raw | Drip | Hang | Callable[[Received], Reply | Raw]
 
 
 class Service:
