@@ -12,9 +12,9 @@ from asgiref.sync import sync_to_async
 
 from airflow_provider.assess.cells import Cell
 from airflow_provider.assess.task import ASSESSMENTS
+from airflow_provider.bulk.checkpoint import Checkpoint, find_checkpoints
 from airflow_provider.bulk.counts import Counts
 from airflow_provider.bulk.items import FAILED, SUBMITTED, Item
-from airflow_provider.bulk.journals import TaskFolder, find_task_folders
 from airflow_provider.ingest.documents import Document
 from airflow_provider.storage.layout import ASSESS_FOLDER, ASSESS_WORK, INGEST_FOLDER, INGEST_WORK, MANIFEST
 from airflow_provider.storage.locations import Location
@@ -63,7 +63,7 @@ class ComplianceProgressNotifier(BaseNotifier):
         totals: Counter[str] = Counter()
         for noun, item_type, task in find_tasks(Location(self.destination), f"run={run_id}"):
             if task.name.startswith(f"{safe(dag_id)}/{safe(run_id)}/"):
-                known = task.checkpoint.read(item_type)
+                known = task.read(item_type)
                 items.setdefault(noun, []).extend(known.values())
                 totals[noun] += max(task.total, len(known))
         lines = [line for noun in items for line in self._describe(noun, items[noun], totals[noun])]
@@ -88,13 +88,13 @@ class ComplianceProgressNotifier(BaseNotifier):
 
 def find_tasks(
     folder: Location, run: str = "", depth: int = MAX_DEPTH
-) -> Iterator[tuple[str, type[Item], TaskFolder]]:
+) -> Iterator[tuple[str, type[Item], Checkpoint]]:
     """Return what the items of bulk tasks at a destination, or below a root of nights, are, and the tasks.
 
     :param run: of folders such as `run=x` below a root, only this one is read
     """
-    ingesting = find_task_folders(folder, INGEST_WORK, INGEST_FOLDER, MANIFEST)
-    assessing = find_task_folders(folder, ASSESS_WORK, ASSESS_FOLDER, ASSESSMENTS)
+    ingesting = find_checkpoints(folder, INGEST_WORK, INGEST_FOLDER, MANIFEST)
+    assessing = find_checkpoints(folder, ASSESS_WORK, ASSESS_FOLDER, ASSESSMENTS)
     yield from (("documents", Document, task) for task in ingesting)
     yield from (("assessments", Cell, task) for task in assessing)
     if not ingesting and not assessing and depth:

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 from airflow_provider.bulk.items import I, Item, now
@@ -16,7 +17,7 @@ from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceStorageError, ComplianceSupersededError
 from airflow_provider.provenance import describe_attempt, is_newer, read_provenance
 from airflow_provider.storage.atomic import put, put_sync
-from airflow_provider.storage.jsonl import TableFile, read_lines, to_line, twins
+from airflow_provider.storage.jsonl import GZIP, TableFile, find_tables, read_lines, to_line, twins
 from airflow_provider.storage.locations import Location, read_objects, storage_errors
 from airflow_provider.storage.nights import EarlierNights, Table
 
@@ -67,6 +68,7 @@ class Checkpoint:
         started_at: float = 0.0,
         expires_at: float = 0.0,
     ) -> None:
+        self.name = ""  # DAG, run and task, as folders are named, of one that `find_checkpoints` returns
         self.work_folder = work_folder
         self.output_folder = output_folder
         self.manifest = output_folder / manifest  # or that name with `.gz`: final once it is staged
@@ -114,6 +116,24 @@ class Checkpoint:
         self._epoch = max(time.time(), float((held or {}).get("epoch", 0.0)) + 1.0)
         put_sync(self._lease, self._make_lease())
         self._owned_at = time.time()
+
+    @cached_property
+    def held(self) -> dict[str, Any]:
+        """The lease of the latest attempt, for those who only read; empty if there is none."""
+        found: dict[str, Any] = self._lease.read_json({})
+        return found
+
+    @property
+    def total(self) -> int:
+        """How many items the latest attempt has; 0 if its lease does not say."""
+        total = self.held.get("total")
+        return total if isinstance(total, int) else 0
+
+    @property
+    def waits_until(self) -> float | None:
+        """Until when the latest attempt may wait for jobs, as a timestamp; None if its lease does not say."""
+        expires_at = self.held.get("expires_at")
+        return float(expires_at) if isinstance(expires_at, int | float) and expires_at > 0 else None
 
     def _make_lease(self) -> bytes:
         lease = {**self._attempt, "token": self._token, "expires_at": self._expires_at, "at": now()}
@@ -320,3 +340,22 @@ class Checkpoint:
             for path in segments:
                 with suppress(FileNotFoundError):
                     fs.rm_file(path)
+
+
+def find_checkpoints(destination: Location, work: str, output: str, manifest: str) -> list[Checkpoint]:
+    """Return the checkpoints of all task instances at a destination with a journal or a manifest, to be read.
+
+    :param work: the folder of journals and leases below the destination
+    :param output: the folder of manifests below the destination
+    :param manifest: the file name of manifests
+    """
+    found = [name.rpartition("/") for name, _ in find_tables(destination / work)]
+    names = {folder for folder, _, file in found if file.startswith(SEGMENT)}
+    found = [name.rpartition("/") for name, _ in find_tables(destination / output)]
+    names |= {folder for folder, _, file in found if file.removesuffix(GZIP) == manifest}
+    checkpoints = []
+    for name in sorted(names):
+        folders = destination / f"{work}/{name}", destination / f"{output}/{name}"
+        checkpoints.append(Checkpoint(*folders, manifest))
+        checkpoints[-1].name = name
+    return checkpoints

@@ -25,8 +25,8 @@ from airflow_provider.cli.commands import (
 )
 
 if TYPE_CHECKING:
+    from airflow_provider.bulk.checkpoint import Checkpoint
     from airflow_provider.bulk.items import Item
-    from airflow_provider.bulk.journals import TaskFolder
     from airflow_provider.hooks.compliance import ComplianceHook
     from airflow_provider.waiting.kinds import JobKind
     from airflow_provider.waiting.rules import PollResult
@@ -103,11 +103,11 @@ def run(options: argparse.Namespace) -> int:
         for noun, item_type, task in find_tasks(destination):
             kind = JOBS if noun == "documents" else ASSESSMENTS
             tasks.add(task.name)
-            task.checkpoint.account = hook.account_digest
-            items = task.checkpoint.read(item_type)
+            task.account = hook.account_digest
+            items = task.read(item_type)
             _add_jobs(jobs, kind, task, items.values())
-            invalid_lines += task.checkpoint.invalid_lines
-            foreign = task.checkpoint.foreign_jobs.items()
+            invalid_lines += task.invalid_lines
+            foreign = task.foreign_jobs.items()
             foreign_jobs += sum(1 for key, job_id in foreign if job_id and not items[key].job_id)
         if not tasks:
             raise ComplianceInputError(
@@ -136,7 +136,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _add_jobs(
-    jobs: dict[tuple[str, str], JournaledJob], kind: JobKind, task: TaskFolder, items: Iterable[Item]
+    jobs: dict[tuple[str, str], JournaledJob], kind: JobKind, task: Checkpoint, items: Iterable[Item]
 ) -> None:
     for item in items:
         if item.job_id and item.state in ("SUBMITTED", "FAILED"):
