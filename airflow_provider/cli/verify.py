@@ -54,9 +54,9 @@ def open_stores(options: argparse.Namespace) -> list[Any]:
     given, *also = [location for location, _ in opened]
     root = find_above(given, NIGHTS)
     if root is None or not any(map(RECORD_NAME.fullmatch, (root / NIGHTS).list_names())):
-        print_error(
-            f"There are no closed nights at '{given}': give the root of the nights, or what is below it."
-        )
+        is_there = Path(given.path).exists() if given.is_local else given.size() or given.list_names()
+        what = "are no closed nights" if is_there else "is nothing"
+        print_error(f"There {what} at '{given}': give the root of the nights, or what is below it.")
         return []
     return [
         Folder(place.path) if place.is_local else RemoteStore(place, options.threads)

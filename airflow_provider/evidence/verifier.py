@@ -470,7 +470,7 @@ def parse_hash(text: str) -> str:
 def find_root(path: str) -> str:
     """Return the folder that has the nights: the one that is given, or one above it."""
     given = pathlib.Path(path).resolve()
-    for folder in (given, *given.parents):
+    for folder in (given, *given.parents) if given.exists() else ():
         if any(RECORD_NAME.fullmatch(file.name) for file in (folder / NIGHTS).glob("*")):
             return str(folder)
     problem = "has no closed nights, nor has a folder above it" if given.exists() else "does not exist"

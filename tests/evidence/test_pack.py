@@ -18,7 +18,10 @@ import pytest
 
 from airflow_provider.cli.commands import main
 from airflow_provider.evidence import verifier
+from airflow_provider.evidence.holds import place_hold
 from airflow_provider.storage.locations import Location
+from tests.evidence.erasable import ANNA, BERT, Tree
+from tests.evidence.nights import Nights
 from tests.support.nights import NightWriter
 
 NIGHTS, DOCUMENTS = 3, 12
@@ -254,3 +257,29 @@ def test_replaced_revision_is_in_the_pack_as_a_record_only(
     code, output = verify(unpack(tmp_path), "--pack", "--head", "0" * 8)
     assert (code, "unmatched" in output) == (1, True)
     assert verify(tmp_path / "bag", "--pack")[0] == 0
+
+
+def test_pack_has_no_trace_of_documents_that_were_erased_or_held(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = Tree(Nights(f"file://{tmp_path}/out/", tmp_path / "in"))
+    for day in (1, 2):
+        tree.close(day, ANNA, BERT)
+    place_hold(tree.root, "*/carl*", "A lawsuit", "the lawyer")
+    tree.erase(ANNA)
+    assert main(["pack", str(tree.path), "--sample", "5", "-o", f"{tmp_path}/pack.zip"]) == 0
+    assert re.findall("(?m)^[A-Z]{2,}", capsys.readouterr().out)[:2] == ["ERASED"] * 2
+    bag = unpack(tmp_path)
+    content = b"".join(path.read_bytes() for path in sorted(bag.rglob("*")) if path.is_file())
+    assert [word for word in (b"bert.pdf", b"Anna", b"carl") if word in content] == [b"bert.pdf"]
+    assert verify(bag, "--pack")[0] == 0
+
+
+def test_rules_are_in_the_pack(pack: Pack, tmp_path: Path, root: Path) -> None:
+    rules = root / "_evidence/rules"
+    rules.mkdir()
+    for name in (f"{'a' * 64}.json", "notes.json", "..json"):
+        (rules / name).write_text("{}")
+    pack("--source", source(3))
+    found = [path.name for path in (unpack(tmp_path) / "data/_evidence/rules").iterdir()]
+    assert found == [f"{'a' * 64}.json"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider.cli.commands import main
+from airflow_provider.evidence import verifier
 from airflow_provider.evidence.verifier import Folder, Verifier
 from airflow_provider.storage.jsonl import to_lines
 from airflow_provider.storage.locations import Location
@@ -391,3 +392,28 @@ def test_rows_that_are_absent_are_missing(root: Path, verify: Verify) -> None:
     assert code == 1
     assert statuses(output) == ["OK", "OK", "CHANGED", "OK", "OK"]
     assert "missing: dt=2026-01-03/_tables/ingest.jsonl lacks the rows of 1 document" in output
+
+
+@pytest.mark.parametrize(
+    ("folder", "problem"),
+    [("nowhere", "is nothing"), ("empty", "are no closed nights"), ("other", "are no closed nights")],
+)
+def test_wrong_folder_is_told_from_an_empty_one(
+    tmp_path: Path, verify: Verify, capsys: pytest.CaptureFixture[str], folder: str, problem: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other/_evidence/nights").mkdir(parents=True)
+    (tmp_path / "other/_evidence/nights/notes.json").write_text("{}")
+    code, output = verify(uri=tmp_path / folder)
+    assert (code, f"There {problem} at" in output) == (2, True)
+    with pytest.raises(SystemExit) as ended:
+        verifier.main([str(tmp_path / folder)])
+    assert ended.value.code == 2
+    words = "does not exist" if folder == "nowhere" else "has no closed nights"
+    assert f"'{tmp_path / folder}' {words}" in capsys.readouterr().out
+
+
+def test_path_that_does_not_exist_below_a_root_is_an_error(root: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        verifier.main([str(root / "dt=2026-01-99")])
+    assert ended.value.code == 2
