@@ -1,17 +1,23 @@
-"""The documents of an ingest: how journal and manifest keep them, what is done with each, names of texts."""
+"""The documents of an ingest: what is done with each, how journal, manifest and result show them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from airflow_provider import metrics
 from airflow_provider.addresses import is_redacted
-from airflow_provider.bulk.items import Item, Steps
-from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.bulk import counts
+from airflow_provider.bulk.checkpoint import Checkpoint
+from airflow_provider.bulk.deletes import FinishedJob, StoredObject, collect_finished
+from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED, Item, Steps
+from airflow_provider.exceptions import ComplianceIngestError, ComplianceInputError
 from airflow_provider.ingest.files import SourceFile
 from airflow_provider.ingest.sources import is_page
 from airflow_provider.provenance import PROVENANCE_COLUMNS
+from airflow_provider.reports.outcomes import GIVEN_UP
 from airflow_provider.storage import names
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.texts import Confirm, store_text
@@ -30,6 +36,8 @@ MANIFEST_COLUMNS = (
 
 # What is known of the file that was submitted.
 SOURCE_FIELDS = ("source_version", "source_etag", "source_bytes", "source_sha256")
+
+PLANNED = {PENDING: "submitted", SKIPPED: "skipped", FAILED: "failed", COMPLETED: "kept"}  # by a dry run
 
 # Of the names of texts.
 SOURCE_NAME_FIELDS = ("source_name", "source_stem")
@@ -180,3 +188,64 @@ def text_name(document: Document, template: str) -> str:
         uuid, safe_uuid = document.job_id, names.safe(document.job_id)
         values["uuid"] = uuid if safe_uuid == uuid else f"{safe_uuid}~{names.digest(uuid)}"
     return names.fill_in(template, values)
+
+
+def is_given_up(document: Document) -> bool:
+    """Return whether a document was not sent, because it has failed in too many nights in a row."""
+    return document.error.startswith(GIVEN_UP)
+
+
+def build_result(documents: Sequence[Document], manifest: Location) -> dict[str, Any]:
+    """Return what the task returns."""
+    found = Counter(document.state for document in documents)
+    numbers = {state.lower(): found[state] for state in (COMPLETED, FAILED, SKIPPED)}
+    given_up = sum(map(is_given_up, documents))
+    return {"manifest": manifest.uri, **numbers, "given_up": given_up}
+
+
+def group_documents(documents: Iterable[Document]) -> dict[str, list[str]]:
+    """Return the labels of documents by what would become of them if they were processed now."""
+    groups: dict[str, list[str]] = {name: [] for name in (*PLANNED.values(), "fetched", "given_up")}
+    for document in documents:
+        name = "given_up" if is_given_up(document) else PLANNED.get(document.state, "fetched")
+        groups[name].append(document.label)
+    return groups
+
+
+def count_documents(conn_id: str, documents: Sequence[Document], checkpoint: Checkpoint) -> None:
+    """Send metrics of the documents, except for those that an earlier attempt has counted."""
+    new = [document for document in documents if not checkpoint.is_published(document)]
+    for state, number in Counter(document.state for document in new).items():
+        metrics.count(metrics.DOCUMENTS, conn_id, number, outcome=state.lower())
+    size = sum(document.bytes or 0 for document in new if document.state is COMPLETED)
+    metrics.count(metrics.BYTES, conn_id, size)
+
+
+def finished_jobs(documents: Iterable[Document]) -> tuple[list[FinishedJob], set[str]]:
+    """Return the jobs whose texts this run has stored, and those that are needed again.
+
+    That of a skipped document is of an earlier night.
+    """
+    return collect_finished(
+        (
+            document.source,
+            document.job_id,
+            [StoredObject(document.path, document.sha256, document.bytes)]
+            if document.state is COMPLETED
+            else None,
+        )
+        for document in documents
+        if document.job_id and document.state in (COMPLETED, FAILED)
+    )
+
+
+def check_rows(documents: Sequence[Document], sources: Sequence[str]) -> None:
+    """Raise if each document does not have one row, in a final state, and each text one document."""
+    jobs: dict[str, set[str]] = {}
+    for document in documents:
+        if document.state is COMPLETED:
+            jobs.setdefault(document.path, set()).add(document.job_id)
+    # A service may give one job to equal documents, which then have one text.
+    shared = [path for path, job_ids in jobs.items() if len(job_ids) > 1 or not path]
+    problems = [f"texts belong to more than one document or to none, such as '{path}'" for path in shared[:1]]
+    counts.check_rows(documents, sources, ComplianceIngestError, *problems)

@@ -8,15 +8,18 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.counts import MAX_FAILURES_SHOWN
 from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED, SUBMITTED, resume
 from airflow_provider.event_loop import for_each, in_thread
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceNotFoundError
-from airflow_provider.ingest.documents import SOURCE_FIELDS, Document
+from airflow_provider.ingest.documents import SOURCE_FIELDS, Document, is_given_up
 from airflow_provider.ingest.files import Outdated, find_outdated, read_version
 from airflow_provider.ingest.sources import is_page
+from airflow_provider.reports.ingest import Run, render_report
 from airflow_provider.reports.outcomes import GIVEN_UP
 from airflow_provider.reports.page import plural
+from airflow_provider.storage.atomic import put
 from airflow_provider.storage.jsonl import Row
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import printable
@@ -28,7 +31,7 @@ from airflow_provider.waiting.results import UNKNOWN
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
 
-MANIFEST_TABLE = "manifest"
+MANIFEST_TABLE, REPORT = "manifest", "report.html"
 MIN_MANY_FAILURES = 4  # as many, and more than half of all, are not about single documents
 PAGE_RETRY_DAYS = 7  # after which a web page is tried again: whether it has changed is unknown
 MAX_ERROR_CHARS = 300
@@ -224,6 +227,27 @@ class EarlierDocuments:
 
         await for_each(count, range(len(failed)), self.concurrency)
 
+    async def publish(
+        self,
+        documents: Sequence[Document],
+        checkpoint: Checkpoint,
+        ti: Any,
+        destination: str,
+        started_at: str,
+    ) -> Location:
+        """Write the report, the manifest, and the entry by which later nights find it; return the report."""
+        await self.count_failures(documents)
+        report = checkpoint.output_folder / REPORT
+        rows = [document.row(checkpoint.provenance) for document in documents]
+        manifest = await in_thread(checkpoint.stage, rows)
+        run = Run.of(ti, started_at, destination=destination, manifest=checkpoint.manifest.uri)
+        page = render_report(rows, run)
+        await checkpoint.check_owner()
+        await put(report, page.encode("utf-8", "replace"))
+        sources = [row["source"] for row in rows]
+        await checkpoint.publish_night(manifest, self.nights, sources, MANIFEST_TABLE)
+        return report
+
     async def _may_succeed(self, document: Document, at: str, previous: Document) -> bool:
         """Return whether to send a document again: its source has changed, or whether it has is unknown.
 
@@ -274,11 +298,6 @@ async def _find_unknown(client: AsyncComplianceClient, uuids: Collection[str], l
         left = [uuid for uuid, error in errors.items() if isinstance(error, ComplianceNotFoundError)]
     records = {uuid: found for uuid, found in found.items() if not isinstance(found, ComplianceError)}
     return {uuid for uuid, record in records.items() if record["status"] == UNKNOWN}
-
-
-def is_given_up(document: Document) -> bool:
-    """Return whether a document was not sent, because it has failed in too many nights in a row."""
-    return document.error.startswith(GIVEN_UP)
 
 
 def _has_same_text(one: Document, other: Document) -> bool:

@@ -100,9 +100,8 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
 
     def _process(self, run: BulkRun) -> dict[str, Any]:
         from airflow_provider.bulk.checkpoint import Checkpoint
-        from airflow_provider.ingest.documents import Document, check_template
+        from airflow_provider.ingest.documents import Document, check_rows, check_template
         from airflow_provider.ingest.earlier import EarlierDocuments, find_removed, resume_documents
-        from airflow_provider.ingest.publishing import check_rows
         from airflow_provider.ingest.sources import resolve
         from airflow_provider.storage.layout import INGEST_WORK, MANIFEST, task_folder
         from airflow_provider.storage.nights import EarlierNights, TaskKey
@@ -149,7 +148,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
 
     async def _plan(self, documents: list[Document], earlier: EarlierDocuments) -> dict[str, Any]:
         """Log and return what would be done with the documents; nothing is sent or written."""
-        from airflow_provider.ingest.publishing import group_documents
+        from airflow_provider.ingest.documents import group_documents
 
         await earlier.decide(documents)
         groups = group_documents(documents)
@@ -193,11 +192,15 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
     ) -> dict[str, Any]:
         from airflow_provider.bulk.counts import check_failures
         from airflow_provider.bulk.items import COMPLETED
-        from airflow_provider.ingest.earlier import is_given_up
-        from airflow_provider.ingest.publishing import build_result, count_documents, finished_jobs, publish
+        from airflow_provider.ingest.documents import (
+            build_result,
+            count_documents,
+            finished_jobs,
+            is_given_up,
+        )
 
-        ti = run.context["ti"]
-        publishing = publish(ti, documents, checkpoint, earlier, str(self.destination), run.started_at)
+        ti, destination = run.context["ti"], str(self.destination)
+        publishing = earlier.publish(documents, checkpoint, ti, destination, run.started_at)
         report, manifest = self._loop.run(publishing), checkpoint.manifest
         count_documents(self.conn_id, documents, checkpoint)
         result = build_result(documents, manifest)

@@ -18,8 +18,8 @@ from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, ItemState
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
 from airflow_provider.ingest import files
-from airflow_provider.ingest.documents import Document
-from airflow_provider.ingest.earlier import EarlierDocuments, _explain, _is_to_blame, _is_young, is_given_up
+from airflow_provider.ingest.documents import Document, is_given_up
+from airflow_provider.ingest.earlier import EarlierDocuments, _explain, _is_to_blame, _is_young
 from airflow_provider.ingest.files import fingerprint
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.jsonl import to_lines

@@ -11,9 +11,8 @@ import pytest
 from airflow_provider import exceptions as exc
 from airflow_provider.bulk.items import COMPLETED, FAILED, READY, RETRYING, SKIPPED, SUBMITTED
 from airflow_provider.emulator import Emulator
-from airflow_provider.ingest.documents import Document
+from airflow_provider.ingest.documents import Document, check_rows
 from airflow_provider.ingest.files import SourceFile, fingerprint
-from airflow_provider.ingest.publishing import check_rows
 from tests.ingest.conftest import Corpus, Outcome, RunIngest, counts, ingest
 from tests.support.attempts import Attempts
 from tests.support.signals import signalled_when
