@@ -78,3 +78,28 @@ def test_kills_while_jobs_are_deleted_leave_none_at_the_service(
     assert (result["completed"], result["deleted"]) == (30, 30)
     assert (service.jobs(), service.count("submit_file")) == ([], 30)
     assert not list(outcome.destination.glob("_work/deletes/*/*/*"))
+
+
+@pytest.mark.once
+def test_kill_while_stuck_jobs_are_processed_again_costs_none_of_their_limits(
+    service: Emulator, outcome: Outcome, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    samples = write_samples(folder, pdfs=3, docx=0, pages=0)
+    service.configure(jobs="manual")
+    limits: dict[str, Any] = {"document_timeout": 1.0, "max_failed": 1.0}
+    hang = service.fail("refresh", delay=3600, skip=1, times=None)  # it is killed before it ends
+    child = Child(attempt(folder, outcome, **limits))
+    until(lambda: service.count("refresh") >= 1)
+    child.kill()
+    assert len(service.jobs()) == 3
+    service.clear_faults(hang)
+    result = Child(attempt(folder, outcome, **limits)).result()
+    assert (result["completed"], result["failed"]) == (0, 3)
+    assert all(row["error"].startswith("Stuck for ") for row in outcome.rows.values())
+    assert (service.count("submit_file"), service.count("refresh")) == (3, 1 + 3)  # each once more
+    assert service.jobs() == []  # cancelled
+    service.configure(jobs="instant")
+    result = Child(attempt(folder, outcome, **limits)).result()
+    assert (result["completed"], service.count("submit_file")) == (3, 6)
+    assert outcome.texts == {str(sample.path): sample.text for sample in samples}
