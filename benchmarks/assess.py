@@ -133,17 +133,17 @@ class Corpus:
     def __init__(self, service: Service, folder: Path) -> None:
         self._service = service
         self._folder = folder
-        self._rows: list[dict[str, Any]] = []
+        self.rows: list[dict[str, Any]] = []
         self.texts: dict[str, str] = {}
 
     def manifest(self, count: int, changed: Iterable[int] = ()) -> Path:
         """Write the manifest of the first documents; some have another text than before."""
-        for number in range(len(self._rows), count):
-            self._rows.append(self._add(number))
+        for number in range(len(self.rows), count):
+            self.rows.append(self._add(number))
         for number in changed:
-            self._rows[number] = self._add(number, version=2)
+            self.rows[number] = self._add(number, version=2)
         path = self._folder / "manifest.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in self._rows[:count]))
+        path.write_text("".join(json.dumps(row) + "\n" for row in self.rows[:count]))
         return path
 
     def _add(self, number: int, version: int = 1) -> dict[str, Any]:
