@@ -74,10 +74,10 @@ def run(documents: int) -> tuple[dict[str, Result], float]:
 
 
 def _rewrite(source: Path, target: Path) -> None:
-    opened = gzip.open(source, "rt") if source.suffix == ".gz" else source.open()
-    with opened as lines, target.open("w") as out, target.with_suffix(".csv").open("w") as table:
+    text = gzip.decompress(source.read_bytes()) if source.suffix == ".gz" else source.read_bytes()
+    with target.open("w") as out, target.with_suffix(".csv").open("w") as table:
         writer = csv.writer(table)
-        for line in lines:
+        for line in text.splitlines():
             row = json.loads(line)
             out.write(json.dumps(row) + "\n")
             writer.writerow(row.values())

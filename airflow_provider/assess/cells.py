@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow_provider.assess.inputs import AssessedDocument
@@ -93,7 +94,7 @@ class Cell(Item):
         """Identifies what is assessed: equal cells have equal verdicts. Empty where the text is unknown."""
         if not self.text_sha256:
             return ""
-        return hashlib.sha256(json.dumps(self._identity).encode()).hexdigest()
+        return _digest(*self._identity)
 
     def is_same_input(self, other: Cell) -> bool:
         """Return whether an earlier attempt has assessed the same, also where the text is unknown."""
@@ -134,6 +135,11 @@ class Cell(Item):
         if cell.carried_from and cell.state is not FAILED:
             cell = replace(cell, state=SKIPPED)
         return cell
+
+
+@lru_cache(maxsize=64)  # of one cell it is asked for again and again
+def _digest(*identity: str) -> str:
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
 
 def cell_key(record: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.client.findings import Finding, parse_id, parse_number
@@ -104,6 +105,7 @@ def find_unanswered(criteria: Iterable[tuple[str, str]], verdicts: Iterable[Verd
     return missing if len(missing) < len(listed) or not names else []
 
 
+@lru_cache(maxsize=10_000)
 def fold(text: str) -> str:
     """Return a name as names are compared."""
     return " ".join(text.casefold().split())
@@ -129,7 +131,7 @@ def finding_rows(
     cell: Cell, verdicts: Iterable[Verdict], night: str, text_path: str | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of `findings.jsonl` of one cell."""
-    common = {
+    common = dict.fromkeys(FINDING_COLUMNS) | {
         "night": night,
         "source": cell.source,
         "uuid": cell.uuid,
@@ -143,5 +145,4 @@ def finding_rows(
         "carried": cell.carried_from is not None,
     }
     for verdict in verdicts:
-        row = common | dict(verdict) | {"because": cell.because or None if verdict["changed_from"] else None}
-        yield {name: row.get(name) for name in FINDING_COLUMNS}
+        yield common | verdict | {"because": cell.because or None if verdict["changed_from"] else None}

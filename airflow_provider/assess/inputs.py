@@ -105,10 +105,11 @@ def _read_result(result: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any],
 
 def _read_manifest(uri: str) -> Iterator[tuple[Mapping[str, Any], str]]:
     location = Location(uri)
+    shown = str(location)
     try:
         for number, line in enumerate(read_lines(location), 1):
             if line.strip():
-                place = f"line {number} of '{location}'"
+                place = f"line {number} of '{shown}'"
                 yield parse_line(line, f"The manifest is damaged: {place}"), place
     except FileNotFoundError:
         raise ComplianceStorageError(

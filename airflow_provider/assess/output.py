@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain
@@ -14,6 +14,7 @@ from airflow_provider.assess.agreement import DRIFTED, agreement_rows
 from airflow_provider.assess.cells import Cell, make_key
 from airflow_provider.assess.findings import (
     OTHER,
+    Before,
     Decisions,
     Verdict,
     apply_decisions,
@@ -25,7 +26,7 @@ from airflow_provider.assess.findings import (
 )
 from airflow_provider.assess.golden import TABLE as GOLDEN
 from airflow_provider.assess.inputs import AssessedDocument
-from airflow_provider.assess.tables import has_pyarrow, write_csv, write_parquet
+from airflow_provider.assess.tables import CsvTables, ParquetTable, has_pyarrow
 from airflow_provider.assess.task import AssessTask
 from airflow_provider.assess.verdicts import FINDINGS as FINDINGS_TABLE
 from airflow_provider.assess.verdicts import FRAMEWORKS, JUDGED_SINCE, RATE, ROOT, TABLE, describe_frameworks
@@ -43,11 +44,10 @@ from airflow_provider.review.decisions import read_decisions
 from airflow_provider.severity import KNOWN_CATEGORIES, NO_CATEGORY, SUFFICIENT
 from airflow_provider.storage import names
 from airflow_provider.storage.atomic import create_once, put_sync
-from airflow_provider.storage.jsonl import TableFile, write_table
+from airflow_provider.storage.jsonl import TableFile, read_valid_rows, write_table
 from airflow_provider.storage.layout import RULES
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.nights import Table
-from airflow_provider.storage.spool import Spool
 from airflow_provider.text import enumerate_few
 
 FINDINGS, REPORT = "findings.jsonl", "report.html"
@@ -72,7 +72,6 @@ class Outcome:
         self.agreement: list[dict[str, Any]] = []
         self._findings = task.checkpoint.output_folder / FINDINGS
         self._judged: dict[str, TableFile] = {}  # tables about the judge, by name
-        self._compared = Spool()  # the verdicts on each cell, as its rows have them
 
     async def publish(self, started_at: str) -> dict[str, Any]:
         """Write tables and report, then the rows, and last the entry; return the result."""
@@ -156,53 +155,73 @@ class Outcome:
 
         return collect_finished(outputs())
 
-    def _compare(self, cell: Cell, decisions: Decisions) -> None:
+    def _compare(self, cell: Cell, before: Before, decisions: Decisions) -> list[Verdict]:
         """Compare a cell with the previous night, and count criteria that the service has not answered."""
         cell.because = ""
         if cell.state is FAILED:
-            self._compared[cell.key] = []
-            return
+            return []
         found: list[Verdict] = self.task.found.get(cell.key) or []
-        verdicts = compare(found, self.task.earlier.before.get(cell.key) or {}, self.task.nights.night.at)
+        verdicts = compare(found, before, self.task.nights.night.at)
         if cell.state is COMPLETED or any(verdict["changed_from"] for verdict in verdicts):
             cell.because = self.task.earlier.causes.get(cell.key, "")
-        self._compared[cell.key] = apply_decisions(verdicts, cell.digest, decisions)
         framework = self.task.frameworks.get(cell.framework_id)
         missing = find_unanswered(framework.criteria, found) if framework else []
         self.unanswered.update((cell.framework, criterion) for criterion in missing)
         cell.findings, cell.unanswered = len(found), len(missing)
+        return apply_decisions(verdicts, cell.digest, decisions)
+
+    def _add_findings(
+        self,
+        decisions: Decisions,
+        tables: Sequence[TableFile | CsvTables | ParquetTable],
+        stats: VerdictStats,
+        categories: dict[str, Counter[str]],
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the rows of all cells, after their findings were added to tables and counts: in one pass."""
+        texts = {document.source: document.text_path for document in self.task.documents}
+        checkpoint, night = self.task.checkpoint, self.task.nights.night.at
+        for cell in self.task.cells:
+            before = self.task.earlier.before.get(cell.key) or {}
+            verdicts = self._compare(cell, before, decisions)
+            findings = list(finding_rows(cell, verdicts, night, texts.get(cell.source)))
+            for table in tables:
+                table.add(findings)
+            row = cell.row(checkpoint.provenance)
+            stats.add(row, findings, before)
+            counted = Counter(map(effective_category, findings))
+            # The framework may have got another name since the assessment was submitted.
+            categories.setdefault(cell.framework, Counter()).update(counted)
+            if not checkpoint.is_published(cell):
+                self.new_verdicts.update(counted)
+            yield row
 
     def _write(self, started_at: str) -> tuple[dict[str, Any], TableFile, TableFile]:
         """Write tables and report; return the result, the manifest, to be published, and the findings."""
         folder = self.task.checkpoint.output_folder
         decisions = read_decisions(self.task.nights)
         judge = self._judge(decisions)
-        for cell in self.task.cells:
-            self._compare(cell, decisions)
-        findings = write_table(folder / FINDINGS, self._finding_rows())
-        self._findings = findings.location
-        tables = write_csv(folder / "csv", self._finding_rows())
         stats = VerdictStats()
         categories: dict[str, Counter[str]] = {
             framework.code_name: Counter() for framework in self.task.frameworks.values()
         }
-        for cell in self.task.cells:
-            verdicts = self._compared[cell.key]
-            stats.add(cell.row(), verdicts, self.task.earlier.before.get(cell.key) or ())
-            # The framework may have got another name since the assessment was submitted.
-            counted = categories.setdefault(cell.framework, Counter())
-            counted.update(map(effective_category, verdicts))
-            if not self.task.checkpoint.is_published(cell):
-                self.new_verdicts.update(map(effective_category, verdicts))
+        findings, as_csv = TableFile(self._findings), CsvTables(folder / "csv")
+        tables: list[TableFile | CsvTables | ParquetTable] = [findings, as_csv]
+        if has_pyarrow():
+            night = self.task.nights.root / f"findings/night={self.task.nights.night.date}"
+            tables.append(ParquetTable(night / f"{names.digest(folder.uri)}.parquet"))
+        rows = self._add_findings(decisions, tables, stats, categories)
+        manifest = self.task.checkpoint.stage(rows)
+        findings.complete()
+        for table in tables:
+            table.publish()
+        self._findings = findings.location
         for document in self.task.documents:
             for key, name in self.task.shrinkage.frameworks.items():
                 stats.add_gone(name, self.task.earlier.before.get(make_key(document.source, key)) or ())
-        checkpoint = self.task.checkpoint
-        manifest = checkpoint.stage(cell.row(checkpoint.provenance) for cell in self.task.cells)
         warnings = self._warn()
         files = {"Assessments": manifest.location.uri, "Findings": findings.location.uri}
         files |= self._store_rules()
-        files |= {f"{framework} as CSV": location.uri for framework, location in tables.items()}
+        files |= {f"{framework} as CSV": file.location.uri for framework, file in as_csv.files.items()}
         page = render_verdicts(
             stats,
             Run.of(self.task.ti, started_at),
@@ -214,10 +233,6 @@ class Outcome:
             judge=judge,
         )
         put_sync(folder / REPORT, page.encode("utf-8", "replace"))
-        del page
-        if has_pyarrow():  # after the report, whose memory it can use
-            night = self.task.nights.root / f"findings/night={self.task.nights.night.date}"
-            write_parquet(night / f"{names.digest(folder.uri)}.parquet", self._finding_rows())
         counts = Counter(cell.state for cell in self.task.cells)
         # A table named here is part of the evidence if `evidence.manifests.KEYS` lists its key.
         result = {
@@ -296,7 +311,7 @@ class Outcome:
             AssertedVerdict(
                 text, f"{row['framework']}: {row['criterion']}", effective_category(row) == SUFFICIENT
             )
-            for row in self._finding_rows()
+            for row in read_valid_rows(self._findings)
             if (text := texts.get(row["source"]))
         )
         tables = {
@@ -319,13 +334,6 @@ class Outcome:
                 yield AssertedVerdict(golden, name, row["state"] != DRIFTED, SAME_JUDGE)
             if row["criterion"] and row["kappa"] is not None:
                 yield AssertedVerdict(golden, name, row["kappa"] > 0, BETTER_THAN_CHANCE)
-
-    def _finding_rows(self) -> Iterator[dict[str, Any]]:
-        texts = {document.source: document.text_path for document in self.task.documents}
-        for cell in self.task.cells:
-            yield from finding_rows(
-                cell, self._compared[cell.key], self.task.nights.night.at, texts.get(cell.source)
-            )
 
 
 def _stored_text(document: AssessedDocument) -> list[StoredObject]:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
-from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,10 +20,11 @@ from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.jsonl import GZIP, TableFile
 from airflow_provider.storage.locations import Location, storage_errors
 
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-ROWS_PER_GROUP = 1_000  # of Parquet, in memory at once
+FORMULA_STARTS = frozenset("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+ROWS_PER_GROUP = 4_000  # of Parquet, in memory at once
 NOT_IN_CSV = ("text_path", "text_sha256", "cell", "framework_fingerprint")
 CSV_COLUMNS = tuple(name for name in FINDING_COLUMNS if name not in NOT_IN_CSV)
+_csv_values = itemgetter(*CSV_COLUMNS)
 PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "score": parse_number,
     "response_id": parse_id,
@@ -38,22 +39,32 @@ def has_pyarrow() -> bool:
     return find_spec("pyarrow") is not None
 
 
-def write_csv(folder: Location, rows: Iterable[Row]) -> dict[str, Location]:
-    """Write one CSV file per framework, for spreadsheets, and no others; return them by framework."""
-    files: dict[str, TableFile] = {}
-    writers: dict[str, Any] = {}
-    for row in rows:
-        framework = str(row["framework"])
-        if framework not in writers:
-            files[framework] = TableFile(folder / f"{_file_name(framework)}.csv")
-            writers[framework] = _csv_writer(files[framework].write)
-        writers[framework].writerow([_cell_text(row.get(name)) for name in CSV_COLUMNS])
-    for file in files.values():
-        file.complete()
-        file.publish()
-    targets = {framework: file.location for framework, file in files.items()}
-    _remove_others(folder, targets.values())
-    return targets
+class CsvTables:
+    """One CSV file per framework, for spreadsheets, and no others.
+
+    :ivar files: by framework
+    """
+
+    def __init__(self, folder: Location) -> None:
+        self.files: dict[str, TableFile] = {}
+        self._folder = folder
+        self._writers: dict[str, Any] = {}
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Add rows with all columns of findings."""
+        for row in rows:
+            framework = str(row["framework"])
+            if framework not in self._writers:
+                self.files[framework] = TableFile(self._folder / f"{_file_name(framework)}.csv")
+                self._writers[framework] = _csv_writer(self.files[framework].write)
+            self._writers[framework].writerow(map(_as_text, _csv_values(row)))
+
+    def publish(self) -> None:
+        """Write the files."""
+        for file in self.files.values():
+            file.complete()
+            file.publish()
+        _remove_others(self._folder, (file.location for file in self.files.values()))
 
 
 def _csv_writer(write: Callable[[bytes], Any]) -> Any:
@@ -74,38 +85,61 @@ def _remove_others(folder: Location, kept: Iterable[Location]) -> None:
                 folder.fs.rm_file((folder / name).path)
 
 
-def write_parquet(location: Location, rows: Iterable[Row]) -> None:
-    """Write a Parquet file, in groups of rows; the night is in its path, in the way of Hive."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+class ParquetTable:
+    """A Parquet file, written in groups of rows; the night is in its path, in the way of Hive."""
 
-    types = {"score": pa.float64(), "response_id": pa.int64(), "carried": pa.bool_()}
-    columns = [name for name in FINDING_COLUMNS if name != "night"]
-    schema = pa.schema([(name, types.get(name, pa.string())) for name in columns])
-    remaining = iter(rows)
-    with tempfile.NamedTemporaryFile() as file:
-        with pq.ParquetWriter(file.name, schema) as writer:
-            while group := list(islice(remaining, ROWS_PER_GROUP)):
-                cleaned = [{name: _clean(name, row.get(name)) for name in columns} for row in group]
-                writer.write_table(pa.Table.from_pylist(cleaned, schema))
-        put_sync(location, Path(file.name))
+    def __init__(self, location: Location) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        types = {"score": pa.float64(), "response_id": pa.int64(), "carried": pa.bool_()}
+        columns = [name for name in FINDING_COLUMNS if name != "night"]
+        self._schema = pa.schema([(name, types.get(name, pa.string())) for name in columns])
+        self._location = location
+        self._rows: list[Row] = []
+        self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed when it is published
+        self._writer = pq.ParquetWriter(self._file.name, self._schema)
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Add rows with all columns of findings."""
+        self._rows += rows
+        if len(self._rows) >= ROWS_PER_GROUP:
+            self._flush()
+
+    def publish(self) -> None:
+        """Write the file."""
+        if self._rows:
+            self._flush()
+        self._writer.close()
+        put_sync(self._location, Path(self._file.name))
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        arrays = []
+        for column in self._schema:
+            values = [row[column.name] for row in self._rows]
+            try:
+                arrays.append(pa.array(values, column.type))
+            except (pa.ArrowException, TypeError, ValueError, OverflowError):  # it may contain anything
+                arrays.append(pa.array([_clean(column.name, value) for value in values], column.type))
+        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
+        self._rows = []
+
+    def __del__(self) -> None:
+        self._file.close()
 
 
-def _cell_text(value: Any) -> str:
-    """Return a value as a spreadsheet shows it: as text, even if it looks like a formula."""
-    text = "" if value is None else str(value)
-    if isinstance(value, str) and text.startswith(FORMULA_STARTS):
-        return f"'{text}"
-    return text
+def _as_text(value: Any) -> Any:
+    """Return a value as a spreadsheet shows it: a text, even if it looks like a formula."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in FORMULA_STARTS else value
 
 
 def _clean(name: str, value: Any) -> Any:
     """Return a value as its column needs it; a manifest of others may contain anything."""
     if name in PARSERS:
         return PARSERS[name](value)
-    if value is None or (isinstance(value, str) and value.isascii()):
-        return value  # most are, and shared with other rows
-    return str(value).encode("utf-8", "backslashreplace").decode()
+    return None if value is None else str(value).encode("utf-8", "backslashreplace").decode()
 
 
 def _file_name(framework: str) -> str:
@@ -116,7 +150,7 @@ def _file_name(framework: str) -> str:
 
 def copy_csv(old: Path, new: Path, left_out: Collection[str]) -> int:
     """Copy a CSV file without the rows of some sources; return how many these are."""
-    escaped = {_cell_text(source) for source in left_out}
+    escaped = {_as_text(source) for source in left_out}
     count = 0
     opened: Any = gzip.open if old.suffix == GZIP else open
     options = {"newline": "", "encoding": "utf-8", "errors": "surrogateescape"}

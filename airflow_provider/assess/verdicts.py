@@ -45,7 +45,7 @@ class _Wanted:
 
     entry: Entry
     carried: dict[str, list[tuple[str, dict[str, Any]]]] = field(default_factory=dict)
-    compared: set[str] = field(default_factory=set)
+    compared: dict[str, str] = field(default_factory=dict)  # to the same key, in memory once
 
 
 def read_earlier_verdicts(
@@ -74,9 +74,9 @@ def read_earlier_verdicts(
         place.carried.setdefault(cell_key(row), []).append((cell.key, fields))
     found = EarlierVerdicts()
     for key, entry, row in find_compared(nights, account, cells, gone):
-        wanted.setdefault(entry.path, _Wanted(entry)).compared.add(key)
-        if key in by_key:
-            found.causes.setdefault(key, by_key[key].find_cause(row))
+        if own := by_key.get(key):
+            found.causes.setdefault(own.key, own.find_cause(row))
+        wanted.setdefault(entry.path, _Wanted(entry)).compared[key] = own.key if own else key
         found.compared_with = max(found.compared_with, entry.night.at)
     for place in sorted(wanted.values(), key=lambda place: place.entry.night.at, reverse=True):
         _read_findings(place, found)
@@ -157,7 +157,7 @@ def _read_findings(place: _Wanted, found: EarlierVerdicts) -> None:
     def add(key: str, rows: list[Row]) -> None:
         if key in place.compared:
             before = {row["criterion"]: (row["category"], row["first_seen"]) for row in rows}
-            found.before[key] = before | (found.before.get(key) or {})
+            found.before[place.compared[key]] = before | (found.before.get(key) or {})
         verdicts = [{name: row[name] for name in VERDICT_COLUMNS} for row in rows]
         for own, fields in left.pop(key, ()):
             if len(rows) == fields["findings"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from sys import intern
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.reports.judge import JudgeStats
@@ -44,13 +45,14 @@ class VerdictStats(VerdictCounts):
     """What the report shows: counts, and the verdicts of each document for the matrix.
 
     :param documents: their numbers, by source
-    :param letters: of the verdicts, by number of the framework, of the document, and of the criterion
-    :param notes: why, by the same numbers
+    :param letters: of the verdicts, in the order of the criteria, by number of the framework and of the
+        document; a point for none, and `F` if it has failed
+    :param notes: why, by number of the document, of the framework and of the criterion
     :param kinds: of documents, by number: see `count_documents`
     """
 
     documents: dict[str, int] = field(default_factory=dict)
-    letters: dict[int, dict[int, dict[int, str]]] = field(default_factory=dict)
+    letters: dict[int, dict[int, str]] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     kinds: dict[int, str] = field(default_factory=dict)
     _note_chars: int = 0
@@ -64,24 +66,26 @@ class VerdictStats(VerdictCounts):
         """
         framework = self.add_cell(cell)
         number = self.documents.setdefault(str(cell["source"]), len(self.documents))
-        letters = self.letters.setdefault(framework.number, {}).setdefault(number, {})
+        rows = self.letters.setdefault(framework.number, {})
         self.kinds[number] = max(self.kinds.get(number, ""), _kind_of(cell), key=RANKS.index)
         if cell["status"] != "COMPLETED":
-            letters[0] = "F"
+            rows[number] = "F"
             return
+        letters: dict[int, str] = {}
         self.add_gone(cell["framework"], set(before).difference(str(row["criterion"]) for row in findings))
         for row in findings:
-            common = {name: cell.get(name) for name in ("source", "framework", "because")}
-            criterion = self.add_finding({**row, **common})
+            criterion = self.add_finding(row)
             letter, _, _ = classify(row.get("expert_category") or row["category"])
             is_changed = bool(row.get("changed_from"))
             letters[criterion.number] = letter.lower() if is_changed else letter
             # What needs a person is explained on the page; the rest where there is room.
             room = RATIONALE_BUDGET_CHARS // (1 if is_changed or letter != "S" else 3)
-            note = _explain(row)
-            if note and number < MAX_DOCUMENTS and self._note_chars + len(note) <= room:
+            if number < MAX_DOCUMENTS and self._note_chars < room and (note := _explain(row)):
                 self._note_chars += len(note)
                 self.notes[f"{number}/{framework.number}/{criterion.number}"] = note
+        columns = range(max(letters, default=-1) + 1)
+        # Most documents have the same as many others.
+        rows[number] = intern("".join(letters.get(column, ".") for column in columns))
 
     def sentences(self, *, is_compared: bool) -> Iterator[str]:
         """Yield what the headline says."""
@@ -94,7 +98,7 @@ class VerdictStats(VerdictCounts):
         rows = self.letters[framework.number]
         counts: Counter[str] = Counter()
         for letters in rows.values():
-            found = {letter.upper() for letter in letters.values()}
+            found = letters.upper()
             counts[next((letter for letter in "FMNUS" if letter in found), "")] += 1
         counted = ", ".join(f"{counts[kind]:,} {words}" for kind, words in DOCUMENTS.items() if counts[kind])
         return f"{plural(len(rows))}: {counted}." if counted else ""
@@ -104,7 +108,7 @@ class VerdictStats(VerdictCounts):
         sources = list(self.documents)[:MAX_DOCUMENTS]
         frameworks = []
         for framework in self.frameworks.values():
-            columns, rows = range(len(framework.criteria)), self.letters[framework.number]
+            columns, rows = len(framework.criteria), self.letters[framework.number]
             frameworks.append(
                 {
                     "name": sanitize(framework.name, 100),
@@ -185,7 +189,7 @@ def _explain(finding: Mapping[str, Any]) -> str:
     return sanitize(f"{decided} The service said: {words}. {rationale}", MAX_RATIONALE_CHARS)
 
 
-def _to_text(letters: Mapping[int, str] | None, columns: Iterable[int]) -> str:
-    if letters is None or letters.get(0) == "F":
-        return "" if letters is None else "F"
-    return "".join(letters.get(number, ".") for number in columns)
+def _to_text(letters: str | None, columns: int) -> str:
+    if letters is None or letters == "F":
+        return letters or ""
+    return letters.ljust(columns, ".")

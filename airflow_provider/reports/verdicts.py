@@ -221,16 +221,20 @@ class VerdictCounts:
 
     def _find_framework(self, row: Row) -> FrameworkCounts:
         name = to_name(row.get("framework"))
-        if name not in self.frameworks and len(self.frameworks) >= MAX_CRITERIA:
+        if name in self.frameworks:
+            return self.frameworks[name]
+        if len(self.frameworks) >= MAX_CRITERIA:
             name = REST
         return self.frameworks.setdefault(name, FrameworkCounts(name, len(self.frameworks)))
 
     def _find_criterion(self, criteria: dict[str, CriterionCounts], row: Row) -> CriterionCounts:
-        name, title = to_name(row.get("criterion")), sanitize(row.get("title"), MAX_NAME_CHARS)
-        if name not in criteria:
-            if self._criteria >= MAX_CRITERIA:
-                name, title = REST, ""
-            self._criteria += 1
+        name = to_name(row.get("criterion"))
+        if name in criteria:
+            return criteria[name]
+        title = sanitize(row.get("title"), MAX_NAME_CHARS)
+        if self._criteria >= MAX_CRITERIA:
+            name, title = REST, ""
+        self._criteria += 1
         return criteria.setdefault(name, CriterionCounts(len(criteria), title))
 
     def add_gone(self, framework: str, criteria: Iterable[str]) -> None:

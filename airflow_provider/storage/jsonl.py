@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 MAX_PLAIN_BYTES = 8 << 20  # of a table, which people can then read as it is
 MAX_LINE_BYTES = 64 << 20  # few bytes may decompress to a line that does not fit into memory
 READ_AHEAD_BYTES = 1 << 20
+BUFFER_BYTES = 1 << 18
 GZIP = ".gz"
 SUFFIXES = (".jsonl", f".jsonl{GZIP}")  # of tables
 GZIP_FORMAT, GZIP_LEVEL = 31, 3  # for zlib, which writes no time into the header: same rows, same bytes
@@ -54,24 +55,35 @@ class TableFile:
     def __init__(self, location: Location) -> None:
         self.location, self.sha256 = location, ""
         self._other: Location | None = None  # that an earlier attempt may have written, under the other name
-        self._size = 0
+        self._buffer, self._size = bytearray(), 0
         self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed when it is published
         self._gzip = _compressor() if location.path.endswith(GZIP) else None
 
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add rows."""
+        self.write(to_lines(rows))
+
     def write(self, data: bytes) -> None:
         """Add lines."""
+        self._buffer += data
+        if len(self._buffer) >= BUFFER_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        data, self._buffer = bytes(self._buffer), bytearray()
         with storage_errors(self.location):
             self._size += len(data)
             if not self._gzip and self._size > MAX_PLAIN_BYTES:
-                self._gzip = _compressor()
-                self._file.seek(0)
-                data = self._file.read() + data
-                self._file.seek(0)
-                self._file.truncate()
+                self._gzip, plain, self._file = _compressor(), self._file, tempfile.NamedTemporaryFile()  # noqa: SIM115
+                plain.seek(0)
+                while piece := plain.read(BUFFER_BYTES):
+                    self._file.write(self._gzip.compress(piece))
+                plain.close()
             self._file.write(self._gzip.compress(data) if self._gzip else data)
 
     def complete(self) -> None:
         """Give it its name: no line is added any more."""
+        self._flush()
         with storage_errors(self.location):
             self._file.write(self._gzip.flush() if self._gzip else b"")
             self._file.seek(0)
@@ -165,10 +177,11 @@ def parse_line(line: bytes, place: str) -> Row:
 
 def read_valid_rows(location: Location) -> Iterator[Row]:
     """Read the rows of an object that may be gone or damaged: log and ignore what is not a row."""
+    place = f"A line of '{location}'"
     try:
         for line in read_lines(location):
             try:
-                yield parse_line(line, f"A line of '{location}'")
+                yield parse_line(line, place)
             except ComplianceInputError as error:
                 log.warning("%s It is ignored.", error)
     except FileNotFoundError:

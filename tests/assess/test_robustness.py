@@ -59,7 +59,7 @@ def find(nights: Nights, pattern: str) -> list[Path]:
     return sorted(nights.folder.glob(f"out/**/{pattern}"))
 
 
-@pytest.mark.parametrize("name", ["write_table", "write_csv", "write_parquet", "put_sync"])
+@pytest.mark.parametrize("name", ["TableFile", "CsvTables", "ParquetTable", "put_sync"])
 def test_a_store_that_fails_while_the_night_is_published_costs_no_assessment(
     service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -67,14 +67,14 @@ def test_a_store_that_fails_while_the_night_is_published_costs_no_assessment(
         raise exc.ComplianceStorageError("The store is not available.")
 
     documents, attempts = nights.manifest(TEXTS), attempts_of(1)
-    monkeypatch.setattr(output, "has_pyarrow", lambda: name == "write_parquet")
+    monkeypatch.setattr(output, "has_pyarrow", lambda: name == "ParquetTable")
     with monkeypatch.context() as broken:
         broken.setattr(output, name, failing)
         with pytest.raises(exc.ComplianceStorageError):
             attempts.run(assess(nights, documents))
     assert not find(nights, "assessments.jsonl")
     sent = service.counters()["operations"]["submit_assessment"]
-    if name == "write_parquet":
+    if name == "ParquetTable":
         pytest.importorskip("pyarrow")
     monkeypatch.undo()
     monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", service.connection_json)

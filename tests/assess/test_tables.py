@@ -4,7 +4,7 @@ import csv
 import gc
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ import pytest
 
 from airflow_provider.assess import tables
 from airflow_provider.assess.findings import FINDING_COLUMNS
-from airflow_provider.assess.tables import write_csv, write_parquet
-from airflow_provider.storage.jsonl import write_table
+from airflow_provider.assess.tables import CsvTables, ParquetTable
+from airflow_provider.storage.jsonl import TableFile, write_table
 from airflow_provider.storage.locations import Location
 
 
@@ -30,6 +30,20 @@ def row(framework: str = "DORA", **changes: Any) -> dict[str, Any]:
         "carried": False,
         **changes,
     }
+
+
+def write_csv(folder: Location, rows: Iterable[dict[str, Any]]) -> dict[str, TableFile]:
+    tables = CsvTables(folder)
+    tables.add(rows)
+    tables.publish()
+    return tables.files
+
+
+def write_parquet(location: Location, rows: Iterable[dict[str, Any]]) -> None:
+    table = ParquetTable(location)
+    for one in rows:
+        table.add([one])
+    table.publish()
 
 
 def at(path: Path) -> Location:
@@ -113,7 +127,7 @@ def test_a_framework_without_findings_leaves_no_csv_file_of_an_earlier_attempt(t
 
 def test_parquet_takes_values_of_any_type(tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb", reason="the parquet tests need duckdb and pyarrow")
-    odd = row(score="many", response_id="7", text_path=5, rationale=["a"], carried=None, criterion="\udce4")
+    odd = row(score="many", response_id="7", text_path=5, rationale=["a"], carried=0, criterion="\udce4")
     write_parquet(at(tmp_path / "t.parquet"), [odd, row(response_id=2**63, score="0.5")])
     query = f"""select score, response_id, text_path, rationale, carried from
         read_parquet('{tmp_path}/t.parquet')"""

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from airflow_provider.assess.tables import write_csv
+from airflow_provider.assess.findings import FINDING_COLUMNS
+from airflow_provider.assess.tables import CsvTables
 from airflow_provider.evidence.erasing import Erasure
 from airflow_provider.evidence.verifier import Check, Folder, Verifier
 from airflow_provider.reports.assess import VerdictStats, render_verdicts
@@ -93,7 +94,9 @@ class Tree:
     def _write_derived(
         self, base: Location, day: int, sources: Collection[str], findings: list[dict[str, Any]]
     ) -> None:
-        write_csv(base / "_assess/d/run/assess/csv", findings)
+        tables = CsvTables(base / "_assess/d/run/assess/csv")
+        tables.add(dict.fromkeys(FINDING_COLUMNS) | row for row in findings)
+        tables.publish()
         self._put(base / "_work/shards/0.jsonl", to_lines({"source": source} for source in sources))
         for number, source in enumerate(sources):
             self._put(base / f"_work/state/{number}.json", json.dumps({"shown": [source]}).encode())

@@ -27,8 +27,9 @@ RUN = Run(
 
 def collect(*cells: tuple[Any, ...]) -> VerdictStats:
     stats = VerdictStats()
-    for row in cells:
-        stats.add(*row)
+    for row, findings, *before in cells:
+        common = {name: row.get(name) for name in ("source", "framework", "because")}
+        stats.add(row, [finding | common for finding in findings], *before)
     return stats
 
 

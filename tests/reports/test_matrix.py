@@ -31,7 +31,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
             stats.add(cell(number), [*rows, finding(number, "D-2", BAD if number == 1 else GOOD)])
         else:
             stats.add(cell(number), [finding(number), finding(number, "D-2")])
-        stats.add(cell(number, framework="GDPR"), [finding(number, "G-1", BAD if number == 200 else GOOD)])
+        other = finding(number, "G-1", BAD if number == 200 else GOOD, framework="GDPR")
+        stats.add(cell(number, framework="GDPR"), [other])
     html = render_verdicts(stats, RUN, night="2026-03-02", last_night="m", without_text=[], files={})
     folder = tmp_path_factory.mktemp("report")
     (folder / "report.html").write_text(html)
