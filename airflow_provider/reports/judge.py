@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from airflow_provider.reports.outcomes import Row
-from airflow_provider.reports.page import read_number
 
+NUMBERS = ("cases", "agreed", "agreement", "base_rate", "kappa", "moved", "compared")
 MAX_CRITERIA = 300
 MAX_MOVED = 100
 # The worst first; each with its words.
@@ -33,10 +33,12 @@ class JudgeStats:
             is_moved = not row.get("repeat") and row.get("before") not in (None, row.get("category"))
             self.moved += [row] if is_moved and len(self.moved) < MAX_MOVED else []
             return
+        if not all(isinstance(row.get(name), int | float | None) for name in NUMBERS):
+            return
         self.rows += [row] if len(self.rows) < MAX_CRITERIA else []
         self.numbers["drifted"] += row.get("state") == "drifted"
         if row.get("criterion") is None:  # a whole framework
-            cases, agreed = (int(read_number(row.get(name)) or 0) for name in ("cases", "agreed"))
+            cases, agreed = (int(row.get(name) or 0) for name in ("cases", "agreed"))
             self.numbers += Counter({"agreed": agreed, "disagreed": cases - agreed})
 
     def notes(self, row: Row) -> list[str]:

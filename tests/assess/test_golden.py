@@ -13,13 +13,18 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
+from airflow_provider import metrics
+from airflow_provider.assess import output
 from airflow_provider.assess.task import AssessTask
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import make_docx
 from airflow_provider.emulator.service import catalog
 from airflow_provider.emulator.service import state as emulated
+from airflow_provider.evidence.verifier import Folder, Verifier
+from airflow_provider.lineage import Lineage
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from tests.assess.conftest import NightOutcome, Nights, attempts_of, read
+from tests.evidence.nights import close
 
 GOOD, BAD, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
 FRAMEWORKS = ["DORA", "GDPR", "NIS2"]
@@ -39,7 +44,11 @@ def golden(tmp_path: Path) -> str:
     rows = []
     for number in range(12):
         path = tmp_path / f"golden-{number}.docx"
-        path.write_bytes(make_docx(f"Golden {number}: scope of services, service description, controller."))
+        path.write_bytes(
+            make_docx(
+                f"Golden {number}: scope of services, service description, personal data of the controller."
+            )
+        )
         for framework, criterion in (("DORA", CHANGED), ("GDPR", "GDPR-28-3-a"), ("NIS2", "GDPR-28-3-a")):
             rows.append(
                 {"source": f"file://{path}", "framework": framework, "criterion": criterion, "category": GOOD}
@@ -308,3 +317,88 @@ def test_unusable_golden_documents_are_warnings(service: Emulator, nights: Night
         "Golden documents could not be processed",
         "The service does not know criteria of golden documents",
     ]
+
+
+def test_closed_night_has_golden_tables_in_its_evidence_and_a_trend_in_its_report(
+    service: Emulator, nights: Nights, golden: str
+) -> None:
+    for number in (1, 2):
+        service.configure(model=number)
+        night = run(nights, golden=golden)
+        closed = close(nights.destination, number, assessed=night.result)
+    assert (closed["agreed"], closed["disagreed"], closed["drifted"]) == (24, 12, 1)
+    assert closed["assessments"] == 12
+    entry = json.loads(Path(closed["night"].removeprefix("file://")).read_text())
+    assert {table["kind"]: table["rows"] for table in entry["manifests"]} == {
+        "assess": 12,
+        "findings": 72,
+        "golden": 48 * 6,
+        "agreement": 3 + 18,
+    }
+    page = Path(closed["report"].removeprefix("file://")).read_text()
+    assert "The judge has drifted on 1 of its criteria." in page.replace("\u00a0", " ")
+    assert page.count("<title>Agreement</title>") == 1
+    store = Folder(str(nights.folder / "out"))
+    assert [check.status for check in Verifier(store).run()] == ["OK", "OK"]
+    for path in nights.folder.glob("out/dt=*02/results/*"):
+        path.chmod(0o644)
+        path.write_text("{}")
+    assert [check.status for check in Verifier(store).run()] == ["OK", "CHANGED"]
+
+
+def test_lineage_asserts_that_the_judge_is_the_same_and_better_than_chance(
+    service: Emulator, nights: Nights, golden: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lineages = []
+    monkeypatch.setattr(Lineage, "report", lambda self, hook: lineages.append(self))
+    run(nights, golden=golden)
+    service.configure(model=2)
+    run(nights, golden=golden)
+    asserted = {
+        (verdict.criterion, verdict.assertion): verdict.is_sufficient
+        for verdict in lineages[-1].verdicts
+        if verdict.text.uri == golden
+    }
+    assert asserted[f"DORA: {CHANGED}", "is judged as in the previous night"] is False
+    assert asserted["GDPR: GDPR-28-3-a", "is judged as in the previous night"] is True
+    assert golden in {text.uri for text in lineages[-1].texts}
+
+
+def test_metrics_have_agreement_and_drift_of_each_framework(
+    service: Emulator, nights: Nights, golden: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = {}
+    monkeypatch.setattr(
+        metrics,
+        "gauge",
+        lambda metric, conn_id, value, **tags: sent.update({(metric.name, tags.get("framework")): value}),
+    )
+    run(nights, golden=golden)
+    service.configure(model=2)
+    run(nights, golden=golden)
+    assert (sent["agreement", "DORA"], sent["drifted", "DORA"]) == (0.0, 1)
+    assert (sent["agreement", "GDPR"], sent["drifted", "GDPR"]) == (1.0, 0)
+    assert ("kappa", "GDPR") not in sent  # experts and judge know one category only
+
+
+def test_decisions_of_experts_count_without_golden_documents(
+    service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "agreement" not in run(nights).result
+    decided = {
+        (f"cell {number}", CHANGED): {
+            "framework": "DORA",
+            "category_before": GOOD,
+            "expert_category": MISSING if number == 0 else GOOD,
+            "decided_at": "2026-03-01",
+        }
+        for number in range(10)
+    }
+    monkeypatch.setattr(output, "read_decisions", lambda nights: decided)
+    night = run(nights)
+    (whole, criterion) = read(night.result["agreement"])
+    assert (whole["cases"], whole["agreement"], whole["base_rate"], whole["kappa"]) == (10, 0.9, 0.9, 0.0)
+    assert criterion["worthless"] is True
+    page = Path(night.result["report"].removeprefix("file://")).read_text()
+    assert "no better than chance" in page
+    assert not {"golden", "drifted"} & night.result.keys()
