@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from airflow_provider.assess.findings import Decisions
 from airflow_provider.severity import normalize_category
 
 WOBBLE = 0.05  # share of answers in which a usable judge may contradict itself
-CHANCE = 0.001  # share of nights in which such a judge may be called drifted, over all criteria
+CHANCE = 0.001  # share of nights in which such a judge may be called drifted, on any criterion
 UNLIKELY = 0.01  # contradictions of such a judge in its repeats: with more, a criterion is inconsistent
 MIN_CASES = 10  # before a judge is called worthless
 MAX_NAMED = 10  # documents that moved
@@ -24,56 +25,84 @@ Case = tuple[str, str]
 
 
 @dataclass
-class JudgedCriterion:
-    """What golden documents say about the judge of one criterion, compared with the previous night.
+class Comparison:
+    """Documents whose verdicts are compared with those of earlier nights.
 
-    :param compared: how many verdicts each document has tonight, and had in the previous night
-    :param moved: rows of documents that no verdict of tonight and of the previous night agrees on
-    :param repeats: how many cells were assessed twice, in both nights
-    :param contradictions: how many of these got two different verdicts
+    :param verdicts: how many each has, and how many in earlier nights
+    :param moved: rows of those that never got the usual verdict
+    """
+
+    verdicts: list[tuple[int, int]] = field(default_factory=list)
+    moved: list[Row] = field(default_factory=list)
+
+    def add(self, now: Sequence[Row], before: Sequence[Row]) -> None:
+        """Compare a document."""
+        counts = Counter(row["category"] for row in before)
+        usual = {category for category, number in counts.items() if number == max(counts.values())}
+        self.verdicts += [(len(now), len(before))] if before else []
+        if before and usual.isdisjoint(row["category"] for row in now):
+            self.moved.append({**now[0], "before": min(usual)})
+
+    def is_chance(self, wobble: float, limit: float) -> bool:
+        """Return whether that may be chance: all verdicts on one are wrong, or most of those before."""
+        chances = [
+            min(1.0, wobble**now + at_least(before // 2 + 1, [wobble] * before))
+            for now, before in self.verdicts
+        ]
+        return not self.moved or at_least(len(self.moved), chances) > limit
+
+
+@dataclass
+class JudgedCriterion:
+    """What golden documents say about the judge of one criterion.
+
+    :param comparisons: of tonight with earlier nights; and of the last two nights with those before, because
+        what is not certain in the first night of a new judge may be so in the second
+    :param repeats: how often a cell was assessed twice in a night
+    :param contradictions: how often it got two different verdicts
     """
 
     framework_id: str
     framework: str
     criterion: str
-    compared: list[tuple[int, int]] = field(default_factory=list)
-    moved: list[Row] = field(default_factory=list)
+    comparisons: tuple[Comparison, ...] = field(default_factory=lambda: (Comparison(), Comparison()))
     repeats: int = 0
     contradictions: int = 0
     state: str = STEADY
+    shown: Comparison = field(default_factory=Comparison)
 
     def __str__(self) -> str:
-        moved = (
-            f"{self.criterion} ({self.framework}), {len(self.moved)} of {len(self.compared)} documents moved"
-        )
-        row = self.moved[0]
-        return f"{moved}, such as '{row['source']}' from {row['before']} to {row['category']}"
+        row, numbers = self.shown.moved[0], f"{len(self.shown.moved)} of {len(self.shown.verdicts)}"
+        example = f"'{row['source']}' from {row['before']} to {row['category']}"
+        return f"{self.criterion} ({self.framework}), {numbers} documents moved, such as {example}"
 
-    def count_repeats(self, rows: Sequence[Row]) -> None:
-        """Count a document that was assessed twice in a night."""
-        self.repeats += len(rows) > 1
-        self.contradictions += len({row["category"] for row in rows}) > 1
+    def add(self, nights: Sequence[Sequence[Row]]) -> None:
+        """Add the verdicts on a document, of each night, tonight first."""
+        for rows in nights:
+            self.repeats += len(rows) > 1
+            self.contradictions += len({row["category"] for row in rows}) > 1
+        for number, comparison in enumerate(self.comparisons, 1):
+            comparison.add(list(chain(*nights[:number])), list(chain(*nights[number:])))
 
     def decide(self, limit: float) -> None:
         """Set the state: drifted if more documents moved than chance explains.
-
-        A document moves by chance only if all its verdicts of one of the two nights are wrong.
 
         :param limit: how unlikely that has to be for an unchanged judge
         """
         # One more than were seen: a few repeats say little. Two verdicts differ if either is wrong.
         measured = (self.contradictions + 1) / (2 * self.repeats) if self.contradictions else 0.0
         wobble = max(WOBBLE, measured)
-        chances = [min(1.0, wobble**now + wobble**before) for now, before in self.compared]
-        if self.moved and at_least(len(self.moved), chances) <= limit:
+        drifted = [one for one in self.comparisons if not one.is_chance(wobble, limit)]
+        self.shown = (drifted or self.comparisons)[0]
+        if drifted:
             self.state = DRIFTED
         elif at_least(self.contradictions, [2 * WOBBLE] * self.repeats) <= UNLIKELY:
             self.state = INCONSISTENT
 
     def summarize(self) -> Row:
         """Return what has moved, for the result of the task."""
-        moved = [{name: row[name] for name in ("source", "before", "category")} for row in self.moved]
-        numbers = {"moved": len(moved), "compared": len(self.compared), "documents": moved[:MAX_NAMED]}
+        moved = [{name: row[name] for name in ("source", "before", "category")} for row in self.shown.moved]
+        numbers = {"moved": len(moved), "compared": len(self.shown.verdicts), "documents": moved[:MAX_NAMED]}
         return {"framework": self.framework, "criterion": self.criterion, **numbers}
 
 
@@ -86,28 +115,33 @@ def at_least(number: int, chances: Iterable[float]) -> float:
     return sum(exactly[number:])
 
 
-def compare_golden(rows: Iterable[Row], earlier: Iterable[Row]) -> list[JudgedCriterion]:
-    """Compare rows of `golden.jsonl` with those of the previous night; set their `before`."""
+def compare_golden(rows: Iterable[Row], earlier: Iterable[Iterable[Row]]) -> list[JudgedCriterion]:
+    """Compare rows of `golden.jsonl` with earlier nights, the newest first; set `before` and `state`."""
     found: dict[tuple[str, str], JudgedCriterion] = {}
-    last = _group(earlier)
-    for key, some in _group(rows).items():
+    tonight, nights = _group(rows), [_group(night) for night in earlier]
+    for key, some in tonight.items():
         _, framework, criterion = key
         judged = found.setdefault(
             (framework, criterion), JudgedCriterion(framework, some[0]["framework"], criterion)
         )
-        judged.count_repeats(some)
-        before: Sequence[Row] = last.get(key, [{}])
-        if not some[0]["text_sha256"] or any(some[0][name] != before[0].get(name) for name in INPUT):
-            continue
-        judged.count_repeats(before)
-        judged.compared.append((len(some), len(before)))
-        for row in some:
-            row["before"] = before[0]["category"]
-        if {row["category"] for row in some}.isdisjoint(row["category"] for row in before):
-            judged.moved.append(some[0])
-    tested = sum(bool(judged.compared) for judged in found.values())
+        same = [some]
+        for before in (night[key] for night in nights if key in night):
+            if not some[0]["text_sha256"] or any(some[0][name] != before[0][name] for name in INPUT):
+                break
+            same.append(before)
+            if before[0]["state"] == DRIFTED:  # what is older is of another judge
+                break
+        for row in some if len(same) > 1 else ():
+            row["before"] = same[1][0]["category"]
+        judged.add(same)
+    tests = sum(bool(one.verdicts) for judged in found.values() for one in judged.comparisons)
     for judged in found.values():
-        judged.decide(CHANCE / max(1, tested))
+        judged.decide(CHANCE / max(1, tests))
+    for (source, framework, criterion), some in tonight.items():
+        judged = found[framework, criterion]
+        moved = {row["source"]: row["before"] for row in judged.shown.moved if judged.state == DRIFTED}
+        for row in some:
+            row |= {"state": judged.state, "before": moved.get(source, row["before"])}
     return list(found.values())
 
 
@@ -174,8 +208,8 @@ def agreement_rows(
                 "golden_cases": golden_cases.get((framework, criterion), 0),
                 **measure(some),
                 "state": check.state or None,
-                "compared": len(check.compared),
-                "moved": len(check.moved),
+                "compared": len(check.shown.verdicts),
+                "moved": len(check.shown.moved),
                 "repeats": check.repeats,
                 "contradictions": check.contradictions,
             }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.addresses import redact_all
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 TABLE = "golden"  # in the entry of a night
 MAX_DOCUMENTS = 500
+MAX_NIGHTS = 5  # that are compared with
 MAX_REPEATS = 12  # cells that are assessed twice in a night
 REQUIRED = ("source", "framework", "criterion", "category")
 GOLDEN, REPEAT, TEXT = "\ngolden", "\nrepeat", "\ntext"  # end the keys of items
@@ -182,22 +183,22 @@ class GoldenTask:
         self._react([judged for judged in self.judged if judged.state == DRIFTED])
         return []
 
-    def _read_earlier(self) -> list[Row]:
-        """Return the rows of the newest earlier night of this task that has some."""
+    def _read_earlier(self) -> list[list[Row]]:
+        """Return the rows of the newest earlier nights of this task that have some."""
         entries = entries_of(self._task.nights, self._task.checkpoint.account)
-        return next((rows for entry in entries if (rows := list(entry.rows(TABLE)))), [])
+        return list(islice(filter(None, (list(entry.rows(TABLE)) for entry in entries)), MAX_NIGHTS))
 
     async def _resume_texts(
         self,
         client: AsyncComplianceClient,
         known: Mapping[str, Cell],
-        earlier: list[Row],
+        earlier: list[list[Row]],
         *,
         is_new_attempt: bool,
     ) -> None:
         """Find the text of each document: of an earlier attempt or night, or tonight's; else submit it."""
         places = [
-            {row["source"]: (row["uuid"], row["text_sha256"]) for row in earlier},
+            *({row["source"]: (row["uuid"], row["text_sha256"]) for row in rows} for rows in earlier),
             {document.source: (document.uuid, document.text_sha256) for document in self._task.documents},
         ]
         texts: dict[str, Cell] = {}
@@ -269,6 +270,7 @@ class GoldenTask:
                     "expert_category": categories.get(name),
                     "category": verdict["category"],
                     "before": None,
+                    "state": "",
                 }
             unknown |= dict.fromkeys(unanswered.values())
         self._warn("The service does not know criteria of golden documents", unknown)
