@@ -1,7 +1,9 @@
-"""The lines of `doctor`, and how an error becomes one."""
+"""The lines of `doctor`, how an error becomes one, and the line about a store."""
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,3 +46,30 @@ def stopping(name: str) -> Iterator[None]:
         yield
     except ComplianceError as error:
         raise StopError.at(name, error) from None
+
+
+def check_store(uri: str) -> Check:
+    """List a prefix as tasks do, and write, read and remove an object there."""
+    from airflow_provider.cli.access import asking_airflow
+    from airflow_provider.exceptions import ComplianceError
+    from airflow_provider.storage.atomic import put_sync
+    from airflow_provider.storage.locations import Location
+
+    started, content = time.monotonic(), uuid.uuid4().hex.encode()
+    try:
+        with asking_airflow():
+            location = Location.to_write(uri, "store")
+            probe = location / f"_work/doctor-{content.decode()}"
+            location.list_names()
+            put_sync(probe, content)
+            is_same = probe.read() == content
+            probe.remove()
+    except ComplianceError as error:
+        return Check("store", PROBLEM, str(error))
+    if not is_same:
+        return Check("store", PROBLEM, f"{probe} was written, but reads otherwise: is there a cache?")
+    return Check(
+        "store",
+        OK,
+        f"{location}: listed, wrote, read and removed in {1000 * (time.monotonic() - started):.0f} ms",
+    )

@@ -17,7 +17,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from airflow_provider.cli.checks import OK, PROBLEM, WARNING, Check, StopError, stopping
+from airflow_provider.cli.checks import OK, PROBLEM, WARNING, Check, StopError, check_store, stopping
 from airflow_provider.cli.commands import FOUND, GOOD, Command, option, print_line
 
 if TYPE_CHECKING:
@@ -38,16 +38,21 @@ NOT_THERE = {
 }
 
 
-def diagnose(conn_id: str, document: str = "", framework: str = "", record: str = "") -> Iterator[Check]:
+def diagnose(
+    conn_id: str, document: str = "", framework: str = "", record: str = "", store: str = ""
+) -> Iterator[Check]:
     """Yield the lines, each after those that it needs; the last one may be a problem.
 
     :param document: send it through the service, too, assess it by `framework`, and `record` the answers
+    :param store: a prefix that tasks are to write to
     """
     from airflow_provider.client.base import SharedState
     from airflow_provider.client.sync import ComplianceClient
 
     try:
         yield _check_versions()
+        if store:
+            yield check_store(store)
         conn = yield from _find_connection(conn_id)
         settings = yield from _parse_settings(conn)
         yield from _check_sharing(settings)
@@ -338,9 +343,10 @@ def run(options: argparse.Namespace) -> int:
     import logging
 
     logging.disable(logging.WARNING)  # what they say is in the lines
+    given = options.document, options.assess, options.record, options.store
     try:
         is_good = True
-        for check in diagnose(options.conn_id, options.document, options.assess, options.record):
+        for check in diagnose(options.conn_id, *given):
             is_good = is_good and check.status != PROBLEM
             if options.json:
                 print_line(json.dumps(asdict(check)))
@@ -355,7 +361,8 @@ COMMAND = Command(
     "doctor",
     "Check a connection: network, TLS, login, clock, endpoints, state",
     "Check a connection step by step. Each line says OK, WARNING or PROBLEM, and what to do. Sends no "
-    "document and changes nothing, except with --try. Exit code 0: no problem; 1: a problem; 2: wrong usage.",
+    "document and changes nothing, except with --try and --store. Exit code 0: no problem; 1: a problem; 2: "
+    "wrong usage.",
     (
         option("conn_id", nargs="?", default="compliance_default", help="default: compliance_default"),
         option(
@@ -364,6 +371,12 @@ COMMAND = Command(
         option("--assess", default="", metavar="FRAMEWORK", help="assess the document by this framework"),
         option(
             "--record", default="", metavar="FILE", help="write the answers, without secrets, names and texts"
+        ),
+        option(
+            "--store",
+            default="",
+            metavar="URI",
+            help="list, write, read and remove an object below this prefix",
         ),
         option("--json", action="store_true", help="one JSON object per line"),
     ),

@@ -16,6 +16,7 @@ import trustme
 from airflow_provider.cli import doctor
 from airflow_provider.cli.commands import main
 from airflow_provider.emulator import Emulator
+from airflow_provider.exceptions import ComplianceStorageDeniedError
 from airflow_provider.storage.locations import Location
 from tests.support.service import Reply, Service
 
@@ -41,12 +42,12 @@ def diagnose(
 ) -> Callable[..., tuple[int, dict[str, tuple[str, str]]]]:
     """Run the command on a connection; return its exit code, and status and message of each line."""
 
-    def run(connection: dict[str, Any] | str | None) -> tuple[int, dict[str, tuple[str, str]]]:
+    def run(connection: dict[str, Any] | str | None, *options: str) -> tuple[int, dict[str, tuple[str, str]]]:
         monkeypatch.delenv(VARIABLE, raising=False)
         if connection is not None:
             text = connection if isinstance(connection, str) else json.dumps(connection)
             monkeypatch.setenv(VARIABLE, text)
-        code = main(["doctor", "--json"])
+        code = main(["doctor", "--json", *options])
         lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert len({each["name"] for each in lines}) == len(lines)
         return code, {each["name"]: (each["status"], each["message"]) for each in lines}
@@ -242,6 +243,38 @@ def test_a_state_path_in_a_bucket_is_not_created_by_the_first_task(
     connection["extra"]["state_path"] = "s3://bucket/state/"
     _, lines = diagnose(connection)
     assert "has no objects yet; whether its bucket exists is not tested" in lines["state path"][1]
+
+
+def test_store_is_listed_written_read_and_cleaned_up(diagnose: Any, tmp_path: Path) -> None:
+    (tmp_path / "_work").mkdir()
+    code, lines = diagnose(None, "--store", f"file://{tmp_path}/")
+    assert lines["store"][0] == "OK"
+    assert "listed, wrote, read and removed in " in lines["store"][1]
+    assert (code, list((tmp_path / "_work").iterdir())) == (1, [])  # there is no connection, but a store
+
+
+@pytest.mark.parametrize("step", ["list_names", "read", "remove"])
+def test_store_that_denies_a_step_is_a_problem(
+    diagnose: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def deny(location: Location) -> None:
+        raise ComplianceStorageDeniedError(f"No permission to {step}.")
+
+    monkeypatch.setattr(Location, step, deny)
+    assert diagnose(None, "--store", f"file://{tmp_path}/")[1]["store"] == (
+        "PROBLEM",
+        f"No permission to {step}.",
+    )
+
+
+def test_store_that_can_not_be_written_or_reads_otherwise_is_a_problem(
+    diagnose: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("x")
+    assert diagnose(None, "--store", f"file://{tmp_path}/file/")[1]["store"][0] == "PROBLEM"
+    monkeypatch.setattr(Location, "read", lambda _: b"old")
+    status, message = diagnose(None, "--store", f"file://{tmp_path}/")[1]["store"]
+    assert (status, "reads otherwise" in message) == ("PROBLEM", True)
 
 
 def test_a_wrong_path_in_the_base_url_is_named_and_nothing_else_is_blamed(
