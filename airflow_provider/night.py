@@ -91,6 +91,7 @@ def compliance_night(
         closing: dict[str, Any] = {
             "ingested": ingest.output,
             "assessed": assess.output,
+            "conn_id": conn_id,
             "destination": night,
             "root": destination,
             "trigger_rule": "all_done",

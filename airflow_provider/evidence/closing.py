@@ -37,7 +37,7 @@ from airflow_provider.storage.locations import Location
 from airflow_provider.storage.nights import Night
 
 NAMED_TASKS = 10  # in the log
-MAX_VANISHED = 50  # documents that the report names
+MAX_VANISHED = 1_000  # documents that the report names
 TRANSFERS = 8  # of manifests at the same time
 FAILURES = ("failed", "assessments_failed", "missing", "failed_tasks", "vanished", "gone_frameworks")
 

@@ -188,6 +188,11 @@ class Erasure:
         self._log.info("Erased %s documents: see %s.", len(self.sources), entry.uri)
         return entry
 
+    def is_begun(self) -> bool:
+        """Return whether an earlier attempt of the task has begun an erasure that is not complete."""
+        number = (head := self.chain.find_head()) and head.record.get("erasing")
+        return bool(number and self._task and self.chain.read(number).record.get("task") == self._task)
+
     def _check_open(self, head: ChainRecord | None) -> int | None:
         """Return the erasure that this one completes."""
         number = head.record.get("erasing") if head else None

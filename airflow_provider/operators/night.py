@@ -10,7 +10,7 @@ from airflow.providers.common.compat.sdk import BaseOperator
 
 from airflow_provider.bulk.counts import MaxFailed, count_allowed
 from airflow_provider.compat import task_states
-from airflow_provider.exceptions import ComplianceVanishedError
+from airflow_provider.exceptions import ComplianceInputError, ComplianceVanishedError
 from airflow_provider.lineage import Lineage
 from airflow_provider.operators.base import (
     MAX_TITLE_CHARS,
@@ -58,9 +58,12 @@ class ComplianceCloseNightOperator(StoringMixin, BaseOperator):
         its first part with a `=` in it, such as `dt=2026-01-01`
     :param max_vanished: how many documents of the previous night may vanish before the task fails, after it
         has written record and report: a number, a share such as 0.2, or a percentage; None for any number
+    :param retire_after: erase documents that none of the latest nights has had, this number of them, unless
+        more than `max_vanished` have vanished; None for never
+    :param conn_id: the connection to the service, where the jobs of retired documents are deleted
     """
 
-    template_fields: Sequence[str] = ("ingested", "assessed", "reviewed", "destination", "root")
+    template_fields: Sequence[str] = ("ingested", "assessed", "reviewed", "destination", "root", "conn_id")
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
         ("ingested", "assessed", "reviewed"), "json"
     )
@@ -76,11 +79,17 @@ class ComplianceCloseNightOperator(StoringMixin, BaseOperator):
         reviewed: Any = None,
         root: str | None = None,
         max_vanished: MaxFailed | None = 0.2,
+        retire_after: int | None = None,
+        conn_id: str = "compliance_default",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         if max_vanished is not None:
             count_allowed(max_vanished, total=0, name="max_vanished")
+        if retire_after is not None and (not isinstance(retire_after, int) or retire_after < 1):
+            raise ComplianceInputError(
+                f"retire_after must be None or a number from 1 on, not {retire_after!r}."
+            )
         self._given = {
             name
             for name, outputs in (("ingested", ingested), ("assessed", assessed))
@@ -92,6 +101,8 @@ class ComplianceCloseNightOperator(StoringMixin, BaseOperator):
         self.destination = destination
         self.root = root
         self.max_vanished = max_vanished
+        self.retire_after = retire_after
+        self.conn_id = conn_id
 
     @property
     def title(self) -> str:
@@ -108,6 +119,7 @@ class ComplianceCloseNightOperator(StoringMixin, BaseOperator):
         destination = Location.to_write(self.destination)
         root = Location.to_write(common_root(destination.uri) if self.root is None else self.root, "root")
         outputs = Outputs.parse(ingested=self.ingested, assessed=self.assessed, reviewed=self.reviewed)
+        self._retire(root, context, None)
         tasks, writers = self._night_tasks()
         states = task_states(context, tasks)
         closed, headline = Closing(context, outputs, states, destination, root, self.log, writers).run()
@@ -121,7 +133,36 @@ class ComplianceCloseNightOperator(StoringMixin, BaseOperator):
         self._report_written(context, written, {**result, "destination": str(self.destination)})
         context["ti"].xcom_push(key=RETURN_VALUE, value=result)  # Airflow drops what a failed task returns
         self._check_vanished(closed)
+        self._retire(root, context, closed)
         return result
+
+    def _retire(self, root: Location, context: Context, closed: ChainRecord | None) -> None:
+        """Erase documents that vanished; without a record, complete what an earlier attempt has begun."""
+        if self.retire_after is None:
+            return
+        from airflow_provider.evidence.erasing import Erasure
+        from airflow_provider.evidence.retiring import find_retired
+        from airflow_provider.hooks.compliance import ComplianceHook
+        from airflow_provider.operators.erase import delete_jobs
+        from airflow_provider.storage.names import task_path
+
+        ti, reason = context["ti"], f"Not among the documents of the latest {self.retire_after} nights"
+        by, task = f"{ti.dag_id}/{ti.task_id}", task_path(ti)
+        erasure = Erasure(root, (), reason, by, self.log, task=task)
+        if closed:
+            erasure.sources = find_retired(erasure.chain, closed, self.retire_after, self.log)
+            retired, documents = len(erasure.sources), closed.record["totals"]["documents"]
+            share = 1.0 if self.max_vanished is None else self.max_vanished
+            if retired > count_allowed(share, documents + retired):
+                erasure.sources = set()
+                self.log.warning(
+                    "Not retired: %s documents have vanished, more than max_vanished=%s allows. If they are "
+                    "gone on purpose, set max_vanished, or erase them.",
+                    retired,
+                    self.max_vanished,
+                )
+        if erasure.sources or erasure.is_begun():
+            erasure.run(lambda jobs: delete_jobs(ComplianceHook(self.conn_id), jobs, self.log))
 
     def _check_vanished(self, closed: ChainRecord) -> None:
         """Fail if too many documents vanished; not if tasks are missing, which may have had them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,6 +15,9 @@ from typing import Any
 import pytest
 
 from airflow_provider.evidence.chain import Chain
+from airflow_provider.evidence.erasing import Erasure
+from airflow_provider.evidence.stores import RemoteStore
+from airflow_provider.evidence.verifier import Verifier
 from airflow_provider.storage.atomic import create_once, keep
 from airflow_provider.storage.locations import Location
 from tests.evidence.nights import Nights, render_plainly
@@ -21,6 +25,8 @@ from tests.stores.s3_servers import S3Server
 from tests.stores.servers import Server
 from tests.stores.stores import Store
 from tests.support.attempts import allow_tasks_in_thread
+
+log = logging.getLogger(__name__)
 
 
 @pytest.fixture(autouse=True)
@@ -133,10 +139,12 @@ class LockedStore:
             markers += [version["Key"] for version in page.get("DeleteMarkers", ())]
         return versions, markers
 
-    def lock_all(self) -> None:
+    def lock_all(self, prefix: str = "") -> None:
         """Let no one, not even an administrator, remove or replace a version."""
         until = datetime.now(UTC) + timedelta(days=1)
-        for page in self.client.get_paginator("list_object_versions").paginate(Bucket=self.bucket):
+        for page in self.client.get_paginator("list_object_versions").paginate(
+            Bucket=self.bucket, Prefix=prefix
+        ):
             for version in page.get("Versions", ()):
                 self.client.put_object_retention(
                     Bucket=self.bucket,
@@ -171,6 +179,31 @@ def test_nothing_in_the_evidence_is_written_twice_or_deleted(locked: LockedStore
     assert set(versions.values()) == {1}
     assert {key.split("/")[1] for key in versions if "/_night/" not in key} == {"_evidence"}
     assert len(versions) > 10
+
+
+@pytest.mark.stores
+def test_a_document_is_erased_though_the_evidence_is_locked(locked: LockedStore, tmp_path: Path) -> None:
+    """In COMPLIANCE mode: not even an administrator can remove a version of what is below `_evidence/`."""
+    nights = Nights(f"{locked.base}nights/", tmp_path)
+    for day in (1, 2):
+        nights.close(
+            day,
+            ingested=nights.ingested(str(day), anna="FAILED", bert="FAILED"),
+            assessed=nights.assessed(str(day), "anna", "bert"),
+        )
+    locked.lock_all("nights/_evidence/")
+    Erasure(Location(nights.base), ["anna"], "A request", "the officer", log).run(lambda jobs: None)
+    versions, markers = locked.versions()
+    assert {count for key, count in versions.items() if "/_evidence/" in key} == {1}
+    assert not any("/_evidence/" in key for key in markers)
+    checks = list(Verifier(RemoteStore(Location(nights.base), 4)).run())
+    assert [check.erased for check in checks] == [3, 3, 0, 0]
+    assert not any(set(check.counts) - {"invalid"} for check in checks)  # these rows name no results
+    client, bucket = locked.client, locked.bucket
+    current = [one["Key"] for one in client.list_objects_v2(Bucket=bucket)["Contents"]]
+    contents = [client.get_object(Bucket=bucket, Key=key)["Body"].read() for key in current]
+    assert not any(b"anna" in content for content in contents)
+    assert any(b"bert" in content for content in contents)
 
 
 @pytest.mark.stores
