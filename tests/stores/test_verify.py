@@ -7,10 +7,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
 from airflow_provider.cli.commands import main
+from airflow_provider.evidence import verifier
 from airflow_provider.evidence.verifier import BLOCK_BYTES
 from airflow_provider.storage.locations import Location
 from tests.cli.test_commands import HAS_PROVIDER_COMMANDS
@@ -56,6 +59,19 @@ def test_nights_are_verified_in_their_store(store: Store, capsys: pytest.Capture
     assert code == 1
     assert "4 problems: 3 changed, 1 missing" in output
     assert f"dt=2026-01-02/{BLOCK_BYTES}.txt does not exist" in output
+
+
+def test_pack_is_made_of_nights_in_their_store(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_nights(store)
+    named = ["--source", "file:///in/document-1.pdf", "-o", f"{tmp_path}/pack.zip"]
+    assert main(["pack", f"{store.base}out", *named]) == 0, capsys.readouterr().out
+    with ZipFile(tmp_path / "pack.zip") as file:
+        file.extractall(tmp_path)
+    capsys.readouterr()
+    assert verifier.main(["--pack", f"{tmp_path}/data"]) == 0
+    assert "PARTIAL        1  2026-01-01T00:00:00  3 tables, 4 objects" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["missing", "stranger"])
