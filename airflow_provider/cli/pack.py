@@ -41,10 +41,14 @@ def run(options: argparse.Namespace) -> int:
         )  # fmt: skip
         code = print_json(packer) if options.json else report(packer)
         unknown = next((source for source in packer.documents if source not in packer.found), None)
-        if code == FAILED or unknown is not None or not packer.documents:
-            nothing = "No night of this period has a document: give other dates"
-            named = f"No night of this period has '{unknown}': give the source as tables have it"
-            print_error(f"No pack is written. {nothing if unknown is None else named}.")
+        if packer.is_stopped or unknown is not None or not packer.documents:
+            problem = "The store has failed: try again"
+            if not packer.is_stopped:
+                problem = (
+                    f"No night of this period has {'a document' if unknown is None else repr(unknown)}: "
+                )
+                problem += "give other dates" if unknown is None else "give the source as tables have it"
+            print_error(f"No pack is written. {problem}.")
             return FAILED
         packer.finish()
         file.close()

@@ -96,6 +96,7 @@ class Packer(verifier.Verifier):
         self.found: set[str] = set()  # of them
         self._nights: dict[str, int] = {}  # the record that the page of a document has shown last
         self._problems: list[str] = []
+        self.is_stopped = False  # the store has failed
 
     def load(self) -> list[Check]:
         """Read and copy all records, and draw the sample."""
@@ -105,14 +106,17 @@ class Packer(verifier.Verifier):
             date = check.night[:10]
             is_outside = date < first or bool(last and date > last)
             check.is_chain_only = is_outside or check.replaced_by is not None
-        for folder in (NIGHTS, RULES):
-            for name in sorted(self._store.names(folder)):
-                if OWN_NAME.fullmatch(name):
+        try:
+            # Not those that were added since.
+            for folder, names in ((NIGHTS, self._names), (RULES, self._store.names(RULES))):
+                for name in filter(OWN_NAME.fullmatch, sorted(names)):
                     self._copy(f"{folder}/{name}", self._store, f"{folder}/{name}")
-        if self._sample:
-            tables = ((check, table) for check in checks if not check.is_chain_only for table in check.tables)
-            drawn = self._draw((check, table) for check, table in tables if table.get("kind") == INGEST)
-            self.documents = {source: number for number, source in enumerate(drawn, 1)}
+            if self._sample:
+                pairs = ((one, table) for one in checks if not one.is_chain_only for table in one.tables)
+                drawn = self._draw((one, table) for one, table in pairs if table.get("kind") == INGEST)
+                self.documents = {source: number for number, source in enumerate(drawn, 1)}
+        except OSError as error:
+            checks[0].stopped = str(error)
         return checks
 
     def run(self) -> Iterator[Check]:
@@ -120,6 +124,7 @@ class Packer(verifier.Verifier):
         for check in super().run():
             texts = (f"{kind}: {text}" for kind, text in check.problems)
             self._problems += list(texts)[: MAX_KEPT - len(self._problems)]
+            self.is_stopped = bool(check.stopped)
             yield check
 
     def finish(self) -> None:
@@ -159,7 +164,7 @@ class Packer(verifier.Verifier):
 
     def _blocks(self, check: Check, table: dict[str, Any]) -> Iterator[tuple[str, bytes, Any]]:
         """Yield the blocks of a table, absent but for those of the documents, which are copied."""
-        digests = str(table.get("digests"))
+        digests, problem = str(table.get("digests")), None
         with SpooledTemporaryFile(SPOOL_BYTES) as rows, SpooledTemporaryFile(SPOOL_BYTES) as salts:
             try:
                 for digest, salt, lines in super()._blocks(check, table):
@@ -169,13 +174,16 @@ class Packer(verifier.Verifier):
                         rows.writelines(lines)
                         self._show(check, table, lines)
                     yield digest, salt, lines if is_kept else []
-            finally:
-                if salts.tell():
-                    name = f"{DIGESTS}/{digests}.txt"
-                    self._copy(name, self._store, name)
-                    for file, end in ((rows, "jsonl"), (salts, "salts")):
-                        file.seek(0)
-                        self._bag.copy(f"tables/{digests}.{end}", file)
+            except Problem as error:
+                problem = error  # what is as recorded is copied all the same
+            if salts.tell():
+                name = f"{DIGESTS}/{digests}.txt"
+                self._copy(name, self._store, name)
+                for file, end in ((rows, "jsonl"), (salts, "salts")):
+                    file.seek(0)
+                    self._bag.copy(f"tables/{digests}.{end}", file)
+        if problem:
+            raise problem
 
     def _read(self, wanted: verifier.Wanted) -> tuple[verifier.Wanted, Problem | None, int]:
         found = super()._read(wanted)

@@ -214,6 +214,53 @@ def test_what_has_changed_is_reported_and_left_out(pack: Pack, tmp_path: Path, r
     assert verify(bag, "--pack")[0] == 1
 
 
+def test_changed_row_of_another_document_hides_none(pack: Pack, tmp_path: Path, root: Path) -> None:
+    table = root / "dt=2026-01-02/_tables/ingest.jsonl"
+    table.write_text(table.read_text().replace("document-5.pdf", "document-x.pdf"))
+    code, output = pack("--source", source(3))
+    assert (code, "ingest.jsonl has changed: see line 6" in output) == (1, True), output
+    bag = unpack(tmp_path)
+    rows = "".join(path.read_text() for path in (bag / "data/tables").glob("*.jsonl"))
+    assert rows.count('"bytes"') == NIGHTS  # of the document, in each night
+    assert "document-x.pdf" not in rows
+    assert verify(bag, "--pack")[0] == 0
+
+
+@pytest.mark.parametrize("failing", ["_tables/ingest.jsonl", "document-3.txt"])
+def test_no_pack_is_written_if_the_store_fails(
+    pack: Pack, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    (root / "dt=2026-01-01/document-3.txt").write_text("forged")  # a problem is not the end of a pack
+    read = verifier.Folder.open
+
+    def fail(folder: verifier.Folder, path: str, buffering: int = -1) -> Any:
+        if path == f"dt=2026-01-02/{failing}":
+            raise OSError("The store is down.")
+        return read(folder, path, buffering)
+
+    monkeypatch.setattr(verifier.Folder, "open", fail)
+    code, output = pack("--sample", DOCUMENTS + 1)
+    assert (code, "The store is down." in output) == (2, True), output
+    assert "No pack is written. The store has failed: try again." in output
+    assert not [path for path in tmp_path.iterdir() if "pack" in path.name]
+
+
+def test_records_that_are_added_meanwhile_are_not_in_the_pack(
+    pack: Pack, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = verifier.Verifier.load
+
+    def add_after(self: verifier.Verifier) -> list[verifier.Check]:
+        checks = load(self)
+        (root / "_evidence/nights/00000004.json").write_text("{}")
+        return checks
+
+    monkeypatch.setattr(verifier.Verifier, "load", add_after)
+    pack("--source", source(3))
+    monkeypatch.undo()
+    assert verify(unpack(tmp_path), "--pack")[0] == 0
+
+
 HOSTILE = [
     "../../etc/passwd",
     "/etc/passwd",
