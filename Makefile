@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: bench clean compat coverage demo dist dist-test docs e2e environments help lint lock mutants sbom screenshots test test-all \
+.PHONY: bench bench-compare clean compat coverage demo dist dist-test docs e2e environments help lint lock mutants sbom screenshots test test-all \
   test-commands test-deployment test-servers ui
 
 PYTHON ?= python3
@@ -79,6 +79,9 @@ screenshots: $(READY) ## pictures for the documentation, in docs/images
 
 bench: $(READY) ## memory, throughput and import time, printed as ratios
 	.venv/bin/python -m benchmarks $(ARGS)
+
+bench-compare: $(READY) ## two commits and bare scripts, alternating: make bench-compare BASE=<commit> ARGS='--only verify'
+	.venv/bin/python -m benchmarks.compare $(BASE) $(ARGS)
 
 mutants: $(READY) ## mistakes put into the code, to see whether tests notice them; ARGS=client/exchange for one module
 	.venv/bin/python -m mutants $(ARGS)

@@ -5,7 +5,17 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-ALL = ("import_time", "ingest", "short_jobs", "assess", "stock", "triggerer")
+ALL = (
+    "import_time",
+    "ingest",
+    "short_jobs",
+    "assess",
+    "publishing",
+    "uploads",
+    "verify",
+    "stock",
+    "triggerer",
+)
 
 for name in sys.argv[1:] or ALL:
     print(f"\n== {name}")

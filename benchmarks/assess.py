@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gzip
 import hashlib
 import json
 import sys
@@ -95,18 +96,22 @@ def main(arguments: Sequence[str] = ()) -> int:
     return 0 if met else 1
 
 
-def _waiting(seconds: float, documents: int, options: argparse.Namespace) -> bool:
+def run_waiting(seconds: float, documents: int, latency: float, concurrency: int) -> dict[str, Result]:
     """Measure assessments that take this long."""
-    settings = {"jobs": f"seconds:{seconds}", "latency": options.latency, "access_lifetime": 3600}
+    settings = {"jobs": f"seconds:{seconds}", "latency": latency, "access_lifetime": 3600}
     with (
         Service(**settings) as service,
         task_environment(service) as environment,
         tempfile.TemporaryDirectory(prefix="assess-") as folder,
     ):
-        run = Runner(service, environment, Path(folder), options.concurrency, seconds)
+        run = Runner(service, environment, Path(folder), concurrency, seconds)
         corpus = Corpus(service, Path(folder))
-        manifest, cells = corpus.manifest(documents), 2 * documents
-        results = {way: run(way, corpus, manifest, 2, way) for way in ("operator", "bare")}
+        manifest = corpus.manifest(documents)
+        return {way: run(way, corpus, manifest, 2, way) for way in ("operator", "bare")}
+
+
+def _waiting(seconds: float, documents: int, options: argparse.Namespace) -> bool:
+    results, cells = run_waiting(seconds, documents, options.latency, options.concurrency), 2 * documents
     print(f"{documents} documents x 2 frameworks, each assessment takes {seconds} s")
     show(WAYS, results, cells, "cell")
     ratio = results["operator"].seconds / results["bare"].seconds
@@ -187,7 +192,7 @@ class Runner:
         run_id = more.get("run_id", "r")
         arguments = (manifest, frameworks, self.concurrency, f"{folder}/", run_id, self._seconds)
         result = run_process(self._service, self._environment, "benchmarks.assess", f"_{way}", *arguments)
-        newest = max(folder.glob("**/findings.jsonl"), key=lambda path: path.stat().st_mtime)
+        newest = max(folder.glob("**/findings.jsonl*"), key=lambda path: path.stat().st_mtime)
         self._check(newest, corpus, len(manifest.read_bytes().splitlines()), frameworks)
         return result
 
@@ -195,7 +200,9 @@ class Runner:
         """Whoever was fast has to have found it all; apply the emulator's rule to see."""
         from airflow_provider.emulator.service.catalog import assess
 
-        rows = [json.loads(line) for line in findings.read_text().splitlines()]
+        data = findings.read_bytes()
+        data = gzip.decompress(data) if findings.suffix == ".gz" else data
+        rows = [json.loads(line) for line in data.splitlines()]
         listed = self._service.control("GET", "frameworks")
         criteria = {
             each["codeName"]: each
