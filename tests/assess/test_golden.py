@@ -23,8 +23,11 @@ from airflow_provider.emulator.service import state as emulated
 from airflow_provider.evidence.verifier import Folder, Verifier
 from airflow_provider.lineage import Lineage
 from airflow_provider.operators.assess import ComplianceAssessOperator
+from airflow_provider.waiting import rules
 from tests.assess.conftest import NightOutcome, Nights, attempts_of, read
 from tests.evidence.nights import close
+from tests.support.forking import Child, may_fork
+from tests.support.signals import until
 
 GOOD, BAD, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
 FRAMEWORKS = ["DORA", "GDPR", "NIS2"]
@@ -402,3 +405,75 @@ def test_decisions_of_experts_count_without_golden_documents(
     page = Path(night.result["report"].removeprefix("file://")).read_text()
     assert "no better than chance" in page
     assert not {"golden", "drifted"} & night.result.keys()
+
+
+def test_golden_document_that_the_service_forgot_is_submitted_again(
+    service: Emulator, nights: Nights, golden: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "UNKNOWN_SECONDS", 0.01)
+    first = run(nights, golden=golden)
+    uuid = read(first.result["golden"])[0]["uuid"]
+    service.remove_job(uuid)
+    second = run(nights, golden=golden)
+    assert service.count("submit_file") == 13
+    assert (second.result["drifted"], second.result["warnings"]) == ([], [])
+    assert uuid not in {row["uuid"] for row in read(second.result["golden"])}
+
+
+def test_job_of_a_golden_document_is_not_deleted_with_those_of_the_night(
+    service: Emulator, nights: Nights, tmp_path: Path
+) -> None:
+    golden = write_golden(tmp_path, [row()])
+    night = run(nights, golden=golden, frameworks="DORA", delete_after="assess")
+    (kept,) = {row["uuid"] for row in read(night.result["golden"])}
+    assert night.result["deleted"] == len(TEXTS) - 1
+    assert [job["uuid"] for job in service.jobs()] == [kept]
+
+
+def test_task_defers_while_golden_documents_are_assessed(
+    service: Emulator, nights: Nights, golden: str
+) -> None:
+    service.configure(jobs="polls:25")
+    task, attempts = start(nights, golden=golden, deferrable=True, max_failed=0), attempts_of(1)
+    night = NightOutcome(attempts.run(task))
+    assert attempts.deferrals
+    assert service.count("submit_assessment") == 12 + 48
+    assert len(read(night.result["golden"])) == 48 * 6
+
+
+@pytest.mark.once
+@may_fork
+def test_kills_among_golden_documents_lose_and_mix_nothing(
+    service: Emulator, nights: Nights, golden: str
+) -> None:
+    documents, concurrency = nights.manifest(TEXTS), 4
+
+    def attempt() -> Any:
+        return attempts_of(1).run(
+            ComplianceAssessOperator(
+                task_id="t",
+                poll_interval=0.1,
+                frameworks=FRAMEWORKS,
+                destination=nights.destination,
+                documents=documents,
+                golden=golden,
+                concurrency=concurrency,
+            )
+        )
+
+    service.configure(jobs="polls:2")
+    for steps in (20, 40, 90):  # while texts, golden cells and cells of the night are in flight
+        goal = service.count() + steps
+        hang = service.fail("*", delay=3600, skip=steps, times=None)
+        child = Child(attempt)
+        until(lambda: service.count() >= goal)  # noqa: B023 - run now
+        child.kill()
+        service.clear_faults(hang)
+    night = NightOutcome(Child(attempt).result())
+    assert counts(night) == (12, 0)
+    assert 12 + 48 <= service.count("submit_assessment") <= 12 + 48 + 3 * concurrency
+    assert 12 <= service.count("submit_file") <= 12 + 3 * concurrency
+    found = Counter((row["source"], row["framework"], row["repeat"]) for row in read(night.result["golden"]))
+    assert len(found) == 48
+    assert set(found.values()) == {6}
+    assert {row["source"] for row in night.findings} == set(TEXTS)
