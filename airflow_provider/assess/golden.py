@@ -20,7 +20,12 @@ from airflow_provider.assess.task import AssessTask, RunEngine, hash_text, resum
 from airflow_provider.assess.verdicts import entries_of
 from airflow_provider.bulk.items import COMPLETED, FAILED, Steps, resume
 from airflow_provider.event_loop import in_thread
-from airflow_provider.exceptions import ComplianceAssessError, ComplianceInputError
+from airflow_provider.exceptions import (
+    ComplianceAssessError,
+    ComplianceError,
+    ComplianceInputError,
+    ComplianceSupersededError,
+)
 from airflow_provider.hooks.non_retryable import as_non_retryable
 from airflow_provider.ingest.documents import Document, IngestSteps
 from airflow_provider.ingest.earlier import find_forgotten, resume_documents
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
 TABLE = "golden"  # in the entry of a night
 MAX_DOCUMENTS = 500
 MAX_NIGHTS = 5  # that are compared with
+SHARE = 0.25  # of the time that is left: the night goes first
 MAX_REPEATS = 12  # cells that are assessed twice in a night
 REQUIRED = ("source", "framework", "criterion", "category")
 GOLDEN, REPEAT, TEXT = "\ngolden", "\nrepeat", "\ntext"  # end the keys of items
@@ -149,7 +155,8 @@ class GoldenTask:
         return len(self._expected) + min(MAX_REPEATS, len(self._expected))
 
     def _warn(self, problem: str, parts: Collection[str]) -> None:
-        self.warnings += [f"{problem}: {enumerate_few(parts, 300)}."] if parts else []
+        named = enumerate_few((part.removesuffix(".") for part in parts), 300)
+        self.warnings += [f"{problem}: {named}."] if parts else []
 
     async def assess(
         self,
@@ -167,14 +174,15 @@ class GoldenTask:
         earlier = await in_thread(self._read_earlier)
         await self._resume_texts(client, known, earlier, is_new_attempt=is_new_attempt)
         if not all(text.state.is_final for text in self.texts):
-            steps = TextSteps(client, self._documents)
-            await run_engine(client, self.texts, steps, task.checkpoint, may_defer=False)
+            await self._process_texts(client, run_engine)
         documents = {document.source: document for document in self._with_text()}
         self.cells, outdated = resume_cells(self._make_cells(documents), known, is_new_attempt=is_new_attempt)
         await task.read_known(self.cells)
         if not all(cell.state.is_final for cell in self.cells):
             made = task.make_steps(client, documents.values())
-            if in_flight := await run_engine(client, self.cells, made, task.checkpoint, outdated):
+            if in_flight := await run_engine(
+                client, self.cells, made, task.checkpoint, outdated, share=SHARE
+            ):
                 return in_flight
         failed = [f"{cell.label}: {cell.error}" for cell in self.cells if cell.state is FAILED]
         self._warn("Golden documents could not be assessed", failed)
@@ -217,6 +225,16 @@ class GoldenTask:
                 self.texts[number] = text.reset()
             elif text.job_id in found:
                 self._task.checkpoint.append(text)  # the next attempt uses the same one
+
+    async def _process_texts(self, client: AsyncComplianceClient, run_engine: RunEngine) -> None:
+        """Have new documents processed; that the service refuses all of them does not fail the night."""
+        steps, checkpoint = TextSteps(client, self._documents), self._task.checkpoint
+        try:
+            await run_engine(client, self.texts, steps, checkpoint, may_defer=False, share=SHARE)
+        except ComplianceError as error:
+            if error.transient or isinstance(error, ComplianceSupersededError):
+                raise
+            self._warn("No golden document could be processed", [str(error)])
 
     def _with_text(self) -> Iterator[AssessedDocument]:
         """Yield the documents that can be assessed."""

@@ -254,11 +254,13 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         outdated: Sequence[str] = (),
         *,
         may_defer: bool = True,
+        share: float = 1.0,
     ) -> list[str]:
         """Process all items; return the jobs in flight.
 
         :param outdated: jobs in flight that no item waits for any more, to be cancelled
         :param may_defer: whether the trigger of the operator can wait for the jobs
+        :param share: of the time until the deadline: what is not finished then has failed
         """
         from airflow_provider.bulk.engine import BulkEngine
         from airflow_provider.bulk.items import BulkOptions
@@ -267,7 +269,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
             concurrency=self.concurrency,
             retry_failed=self.refreshes,
             poll_interval=self.poll_interval,
-            deadline=run.ends_at,
+            deadline=self.clock() + share * (run.ends_at - self.clock()),
             cancel_on_kill=self.cancel_on_kill,
             may_defer=self.deferrable and may_defer,
             max_in_flight=client.settings.max_in_flight,

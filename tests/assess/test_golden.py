@@ -477,3 +477,21 @@ def test_kills_among_golden_documents_lose_and_mix_nothing(
     assert len(found) == 48
     assert set(found.values()) == {6}
     assert {row["source"] for row in night.findings} == set(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("status", "seconds", "problem"),
+    [
+        (400, 86400, "Golden documents could not be processed"),
+        (403, 86400, "No golden document could be processed"),  # the account may not submit files
+        (500, 20, "Golden documents could not be processed"),  # until a quarter of the time is over
+    ],
+)
+def test_service_that_takes_no_golden_document_does_not_fail_the_night(
+    service: Emulator, nights: Nights, golden: str, status: int, seconds: int, problem: str
+) -> None:
+    service.fail("submit_file", status=status, times=None)
+    night = run(nights, golden=golden, timeout=seconds)
+    assert counts(night) == (12, 0)
+    (warning,) = night.result["warnings"]
+    assert warning.startswith(problem)
