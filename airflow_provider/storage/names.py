@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import PurePosixPath
 from string import Formatter
 from typing import TYPE_CHECKING, Any
@@ -121,9 +122,10 @@ def check_template(template: str, known: Sequence[str]) -> None:
         )
 
 
-def fields_in(template: str) -> set[str]:
+@lru_cache(maxsize=16)  # asked for each document
+def fields_in(template: str) -> frozenset[str]:
     """Return the fields that a template uses."""
-    return {name for _, name, *_ in Formatter().parse(template) if name}
+    return frozenset(name for _, name, *_ in Formatter().parse(template) if name)
 
 
 def fill_in(template: str, values: Mapping[str, str]) -> str:
