@@ -31,9 +31,12 @@ def run(options: argparse.Namespace) -> int:
         if row.get("cell") in missing - texts.keys():
             texts[row["cell"]] = row["text_sha256"]
     for source in chosen:
-        for (framework, criterion), row in sorted(decided[source].items()):
+        newest = max(decided[source].values(), key=lambda row: str(row["decided_at"]))
+        text = texts.get(newest["cell"])  # a decision on an earlier text may be wrong by now
+        same = {key: row for key, row in decided[source].items() if texts.get(row["cell"]) == text}
+        for (framework, criterion), row in sorted(same.items()):
             line = {"framework": framework, "criterion": criterion, "category": row["category_after"]}
-            print_line(json.dumps({"source": source, **line, "text_sha256": texts.get(row["cell"])}))
+            print_line(json.dumps({"source": source, **line, "text_sha256": text}))
     return GOOD
 
 

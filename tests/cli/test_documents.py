@@ -137,7 +137,10 @@ def test_golden_proposes_documents_on_which_experts_decided_spread_over_categori
     later = decide(6, "NOT_SUFFICIENTLY_REGULATED", decided_at="2026-03-02T00:00")
     publish(tmp_path, "2026-03-01", "review", "decisions", *reviewed, *undecided)
     publish(tmp_path, "2026-03-02", "review", "decisions", later, decide(9, "MISSING", criterion="b"))
+    old = decide(6, "MISSING", criterion="c", cell="old", decided_at="2026-02-01")  # on another text
+    publish(tmp_path, "2026-02-01", "review", "decisions", old)
     cells = [{"source": "s3://in/6.pdf", "cell": "c6", "text_sha256": "60"}]
+    cells.append({"source": "s3://in/6.pdf", "cell": "old", "text_sha256": "59"})
     publish(tmp_path, "2026-03-01", "assess", "assessments", *cells)
     printed = call("golden", tmp_path, "--limit", "3")
     assert printed.code == GOOD
