@@ -369,6 +369,33 @@ def test_document_is_not_retired(tree: Tree, case: str) -> None:
     assert not any(check.record.get("kind") == "erasure" for check in tree.verify())
 
 
+@pytest.mark.usefixtures("_no_service")
+@pytest.mark.parametrize("case", ["incomplete", "backfill", "rare"])
+def test_document_of_another_series_is_not_retired(
+    tree: Tree, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its latest complete night counts, even if another one was closed since, or long ago."""
+    monkeypatch.setattr("airflow_provider.evidence.retiring.TREND_NIGHTS", 2)
+
+    def close_other(day: int, *sources: str, **parameters: Any) -> None:
+        identity = {"dag_id": "other", "run_id": f"other-{day}"}
+        tree.nights.close(day, **tree.write_night(day, *sources), identity=identity, **parameters)
+
+    close_other(3, ANNA, BERT)
+    if case == "incomplete":
+        close_other(4, BERT, states={"other": "failed"})
+    elif case == "backfill":
+        close_other(2, BERT)
+    for day in (5, 6):
+        close_with(tree, day, ANNA, BERT)
+    for day in (7, 8):
+        close_with(tree, day, BERT)
+    assert tree.find_traces(ANNA) != []
+    close_other(9, BERT)
+    close_with(tree, 10, BERT)
+    assert tree.find_traces(ANNA) == []
+
+
 def test_retry_of_closing_completes_what_it_has_begun_to_retire(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
