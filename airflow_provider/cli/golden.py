@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     chosen = _choose(decided, options.limit)
     missing = {row["cell"] for source in chosen for row in decided[source].values()}
     texts: dict[str, Any] = {}
-    for _, row in tables.latest_rows("assess", "assessments", RUNS) if missing else ():
+    for _, row in tables.latest_rows("assess", "assessments", RUNS, is_intact=True) if missing else ():
         if row.get("cell") in missing - texts.keys():
             texts[row["cell"]] = row["text_sha256"]
     for source in chosen:
@@ -45,7 +45,7 @@ def _read_decided(tables: DocumentTables) -> dict[str, dict[tuple[str, str], Any
     from airflow_provider.review.state import EXPIRED, NO_DECISION
 
     found: dict[str, dict[tuple[str, str], Any]] = {}
-    for _, row in tables.latest_rows("review", "decisions", RUNS):
+    for _, row in tables.latest_rows("review", "decisions", RUNS, is_intact=True):
         if row["decision"] not in (NO_DECISION, EXPIRED) and row.get("source") and row["category_after"]:
             of_source = found.setdefault(row["source"], {})
             key = row["framework"], row["criterion"]

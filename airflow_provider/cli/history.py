@@ -29,6 +29,8 @@ def run(options: argparse.Namespace) -> int:
             print_error("No night has this document: give its source, or a part of it.")
         return FAILED
     for night in nights:
+        for table in night.changed:
+            print_error(f"Left out, because it is not as it was published: {table}")
         if options.json:
             findings = list(night.findings.values())
             line = {
@@ -36,6 +38,7 @@ def run(options: argparse.Namespace) -> int:
                 "document": night.document,
                 "findings": findings,
                 "decisions": night.decisions,
+                "changed": night.changed,
             }
             print_line(json.dumps({"source": source, **line}))
         else:

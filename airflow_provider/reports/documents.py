@@ -24,12 +24,14 @@ class DocumentNight:
     :param document: its row of the manifest
     :param findings: on it, by framework and criterion
     :param decisions: of experts
+    :param changed: tables of the night that are not as they were published; their rows are left out
     """
 
     date: str
     document: Row = field(default_factory=dict)
     findings: dict[tuple[str, str], Row] = field(default_factory=dict)
     decisions: list[Row] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
 
 
 class DocumentTables:
@@ -52,12 +54,16 @@ class DocumentTables:
         return list(islice(dict.fromkeys(matching), MAX_DOCUMENTS))
 
     def latest_rows(
-        self, kind: str = "ingest", table: str = "manifest", runs: int = 1
+        self, kind: str = "ingest", table: str = "manifest", runs: int = 1, *, is_intact: bool = False
     ) -> Iterator[tuple[str, Row]]:
-        """Iterate over the rows of the latest runs that have some, with the dates of their nights."""
+        """Iterate over the rows of the latest runs that have some, with the dates of their nights.
+
+        :param is_intact: only of tables that are as they were published
+        """
         for night, entries in islice(self._by_night(kind, table), runs):
             for entry in entries:
-                yield from ((night.date, row) for row in read_valid_rows(entry.location(table)))
+                rows = entry.rows(table) if is_intact else read_valid_rows(entry.location(table))
+                yield from ((night.date, row) for row in rows)
 
     def read(self, source: str) -> list[DocumentNight]:
         """Return the nights of a document, newest first."""
@@ -68,7 +74,11 @@ class DocumentTables:
                 # Tables of assessments and decisions have other keys than sources.
                 some = entries_with(entries, table, [source]) if kind == "ingest" else entries
                 for entry in reversed(list(some)):
-                    for row in read_valid_rows(entry.location(table)):
+                    if not entry.is_intact(table):
+                        nights.setdefault(at, DocumentNight(at.date)).changed.append(
+                            str(entry.location(table))
+                        )
+                    for row in entry.rows(table):
                         if row.get("source") == source:
                             yield nights.setdefault(at, DocumentNight(at.date)), row
 
@@ -78,6 +88,8 @@ class DocumentTables:
             night.findings[str(row.get("framework")), str(row.get("criterion"))] = row
         for night, row in rows("review", "decisions"):
             night.decisions.append(row)
+        if not any(night.document or night.findings or night.decisions for night in nights.values()):
+            return []
         days = Counter(at.date for at in nights)
         for at, night in nights.items():
             night.date = at.date if days[at.date] == 1 else at.at[:16].replace("T", " ")

@@ -84,6 +84,24 @@ def test_history_prints_all_nights_of_a_document(root: Path, call: Call) -> None
     ]
 
 
+@pytest.mark.parametrize("forged", [b'"mallory"', None])
+def test_history_leaves_out_tables_that_are_not_as_published(
+    root: Path, forged: bytes | None, call: Call
+) -> None:
+    table = root / "dt=2026-03-03" / "decisions.jsonl"
+    content = table.read_bytes()
+    table.unlink()
+    if forged:
+        table.write_bytes(content.replace(b'"ada"', forged))
+    printed = call("history", root, "GOOD")
+    assert "    ada" not in printed.out
+    assert "mallory" not in printed.out
+    assert f"not as it was published: file://{table}" in printed.err
+    night = call("history", root, "s3://in/good.pdf", "--json").lines[0]
+    assert (night["decisions"], night["changed"]) == ([], [f"file://{table}"])
+    assert "No night has this document" in call("history", root, "unknown").err
+
+
 def test_runs_of_one_date_are_told_apart(root: Path, call: Call) -> None:
     publish(root, "2026-03-02", "ingest", "manifest", GOOD_ROW | {"status": "FAILED"}, run="again")
     lines = [line for line in call("history", root, "good").out.splitlines() if "2026-03-02" in line]

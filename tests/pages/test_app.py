@@ -305,6 +305,13 @@ def test_document_shows_its_verdicts_of_all_nights(place: Place, get: Get) -> No
     assert "DORA exit sufficiently regulated 2026-03-02 from missing to sufficiently regulated" in text
     assert "ada exit sufficiently regulated changed from missing Annex 4." in text
 
+    forged = place.write(
+        "nightly/2026-03-02/decisions.jsonl", json.dumps({**decision, "expert_id": "mallory"})
+    )
+    shown = get(link)
+    assert "mallory" not in shown.text
+    assert f"not as it was published:</b> {forged}" in shown.text
+
 
 def test_search_of_many_documents_is_limited(place: Place, get: Get) -> None:
     rows = [{"source": f"s3://in/{number}.pdf", "status": "COMPLETED"} for number in range(10_000)]
