@@ -17,7 +17,15 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from airflow_provider.evidence import verifier
 from airflow_provider.evidence.manifests import INGEST
-from airflow_provider.evidence.verifier import ABSENT, BLOCK_BYTES, DIGESTS, MAX_KEPT, NIGHTS, Check, Problem
+from airflow_provider.evidence.verifier import (
+    ABSENT,
+    BLOCK_BYTES,
+    DIGESTS,
+    MAX_KEPT,
+    NIGHTS,
+    Check,
+    Problem,
+)
 from airflow_provider.reports.page import render
 
 RULES = "_evidence/rules"
@@ -188,7 +196,8 @@ class Packer(verifier.Verifier):
     def _read(self, wanted: verifier.Wanted) -> tuple[verifier.Wanted, Problem | None, int]:
         found = super()._read(wanted)
         if found[1] is None:
-            self._copy(f"objects/{wanted[2]}.txt", *wanted[:2])
+            store, path, sha256 = wanted
+            self._copy(path if verifier.RULES.fullmatch(path) else f"objects/{sha256}.txt", store, path)
         return found
 
     def _copy(self, name: str, store: Any, path: str) -> None:

@@ -10,6 +10,7 @@ from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider.client.http.transport import TimedSession
 from airflow_provider.evidence.chain import Chain, ChainRecord
+from airflow_provider.evidence.verifier import BLOCK_BYTES as MAX_BYTES
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.storage.atomic import create_once
@@ -20,12 +21,13 @@ log = logging.getLogger(__name__)
 TIMEOUT_SECONDS = 5.0  # to connect and between two reads; three times that for the whole response
 MAX_SECONDS = 60.0  # for all records
 MAX_RECORDS = 30  # that a night fills
-MAX_BYTES = 1 << 18
 QUERY = "application/timestamp-query"
 # DER of the parts of a request: version 1; SHA-256; an integer of 8 bytes; "include the certificate".
 VERSION, CERTIFICATE = bytes.fromhex("020101"), bytes.fromhex("0101ff")
 IMPRINT = bytes.fromhex("3031300d060960864801650304020105000420")
 NONCE = bytes.fromhex("0208")
+GRANTED = (b"\x00", b"\x01")  # the latter with changes
+SIGNED_DATA, TOKEN_INFO = bytes.fromhex("2a864886f70d010702"), bytes.fromhex("2a864886f70d0109100104")
 
 
 def stamp(chain: Chain, head: ChainRecord) -> None:
@@ -58,15 +60,48 @@ def fetch(url: str, digest: bytes) -> bytes:
         response = session.post(
             url,
             data=bytes([0x30, len(body)]) + body,
-            headers={"Content-Type": QUERY},
+            headers={"Content-Type": QUERY, "Accept-Encoding": "identity"},
             timeout=TIMEOUT_SECONDS,
             stream=True,
         )
         with response:
-            content: bytes = response.raw.read(MAX_BYTES)
-    if response.status_code != 200 or digest not in content or nonce not in content:
+            content: bytes = response.raw.read(MAX_BYTES)  # more would be cut off, and is not a token
+    if response.status_code != 200 or not is_token(content, digest, nonce):
         raise ComplianceError(
             f"The authority has answered with status {response.status_code}, and without a token for the "
             "record. Check [compliance] timestamp_url."
         )
     return content
+
+
+def is_token(content: bytes, digest: bytes, nonce: bytes) -> bool:
+    """Return whether a response is a token for a hash, with a certificate; the signature is not verified."""
+    try:
+        (response,) = _split(content)
+        status, token = _split(response)
+        kind, content_info = _split(token)
+        (signed,) = _split(content_info)
+        _, _, inner, _certificates, _signer, *_ = _split(signed)
+        inner_kind, octets = _split(inner)
+        (text,) = _split(octets)
+        (info,) = _split(text)
+        _, _, imprint, _, *more = _split(info)
+        is_signed = (kind, inner_kind, _split(imprint)[1]) == (SIGNED_DATA, TOKEN_INFO, digest)
+        return is_signed and nonce in more and _split(status)[0] in GRANTED
+    except (ValueError, IndexError):
+        return False
+
+
+def _split(data: bytes) -> list[bytes]:
+    """Return the contents of the DER elements that data consists of."""
+    found = []
+    while data:
+        start, size = 2, data[1]
+        if size > 127:
+            start += size - 128
+            size = int.from_bytes(data[2:start], "big")
+        if len(data) < start + size:
+            raise ValueError("An element is cut off.")
+        found.append(data[start : start + size])
+        data = data[start + size :]
+    return found

@@ -32,10 +32,10 @@ CHANGED, MISSING, INVALID = "changed", "missing", "invalid"  # invalid: it names
 UNMATCHED, UNREADABLE, OUTSIDE = "unmatched", "unreadable", "outside"  # the last two may be unchanged
 GOOD, FOUND, FAILED, CHAINED, TIMESTAMPED = 0, 1, 2, "CHAINED", "TIMESTAMPED"
 WHOLE, PART = "everything is as recorded", "what is here is as recorded, what is absent is not known"
-ABSENT = b"-\n"  # instead of the salt of a block that is not here
+ABSENT, MAX_KEPT = b"-\n", 50  # the salt of a block that is not here; problems of a record, and shown
+RULES = re.compile("_evidence/rules/[0-9a-f]{64}[.]json")  # all of them are in a pack
 MAX_RECORD_BYTES = MAX_BLOCK_BYTES = 64 << 20
 BLOCK_BYTES, MAX_LINE_BYTES, MAX_DIGESTS_BYTES = 1 << 16, 16 << 20, 256 << 20
-MAX_KEPT = 50  # problems of one record, and problems that are shown; all are counted
 IMPOSSIBLE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EISDIR)
 STATUSES = ("CHANGED", "STOPPED", "UNREADABLE", "REPLACED", "PARTIAL", "ERASED", "OK")
 NIGHT_COLUMNS = ("dag_id", "night", "destination")  # what revisions by several runs have in common
@@ -240,9 +240,8 @@ def read_timestamp(store: Any, check: Check, ca: str | None) -> str:
         file.write(read_small(store, path, BLOCK_BYTES))
         command = ["openssl", "ts", "-in", file.name]
         run: Any = functools.partial(subprocess.run, input=b"", capture_output=True, timeout=60)
-        # The last time: what is before the signed part may be forged.
         said = run([*command, "-reply", "-text"]).stdout.decode("utf-8", "replace")
-        found = SIGNED.match(said.rpartition("\nTime stamp: ")[2])
+        found = SIGNED.match(said.rpartition("\nTime stamp: ")[2])  # the last: others may be forged
         at = ssl.cert_time_to_seconds(f"{found[1]} {found[2]}") if found else 0
         options = ["-verify", "-digest", check.sha256, "-CAfile", ca, "-attime", str(at)]
         if not found or run([*command, *options]).returncode:
@@ -343,10 +342,11 @@ class Verifier:
     def _objects(self, check: Check) -> Iterator[Wanted]:
         """Verify the tables of a record; yield all other objects, to be read."""
         stored = (check.record.get("report"), *_as(list, check.record.get("objects")))
-        for one in (_as(dict, one) for one in stored if one is not None and not self.is_partial):
+        for one in (_as(dict, one) for one in stored if one is not None):
+            is_here = not self.is_partial or RULES.fullmatch(str(one.get("path")))
             now = self._after.get(str(one.get("sha256")), one.get("sha256"))
             check.erased += now != one.get("sha256")
-            yield from self._new(check, one.get("path"), now) if now != "" else ()
+            yield from self._new(check, one.get("path"), now) if now != "" and is_here else ()
         # What a task wrote again after a clear is not a problem of a replaced revision, unless a hash was
         # noted while it was in force: then it must be what it was. A larger one may be compressed since.
         end = check.replaced_by or 0  # 0 if it is in force
@@ -398,7 +398,7 @@ class Verifier:
     def _new(self, check: Check, path: Any, sha256: Any) -> Iterator[Wanted]:
         """Yield an object that was not read before; repeat what was found about another one."""
         try:
-            store, inner = self._find(path, f"objects/{sha256}.txt")
+            store, inner = self._find(path, path if RULES.fullmatch(str(path)) else f"objects/{sha256}.txt")
             if not SHA256.fullmatch(str(sha256)):
                 raise Problem(INVALID, f"{str(path)[:99]!r}, SHA-256 {str(sha256)[:99]!r}: can't be compared")
         except Problem as problem:

@@ -323,11 +323,30 @@ def test_pack_has_no_trace_of_documents_that_were_erased_or_held(
     assert verify(bag, "--pack")[0] == 0
 
 
-def test_rules_are_in_the_pack(pack: Pack, tmp_path: Path, root: Path) -> None:
-    rules = root / "_evidence/rules"
-    rules.mkdir()
-    for name in (f"{'a' * 64}.json", "notes.json", "..json"):
-        (rules / name).write_text("{}")
-    pack("--source", source(3))
-    found = [path.name for path in (unpack(tmp_path) / "data/_evidence/rules").iterdir()]
-    assert found == [f"{'a' * 64}.json"]
+def test_rules_of_all_records_are_in_the_pack_and_verified(tmp_path: Path) -> None:
+    root = tmp_path / "out"
+    writer, content = NightWriter(Location(f"file://{root}"), documents=DOCUMENTS), b'{"demands": "a"}'
+    for day in (1, 2):
+        sha256 = hashlib.sha256(content).hexdigest()
+        path = f"_evidence/rules/{sha256}.json"
+        writer.put(Location(f"file://{root}/{path}"), content)
+        write_night(writer, day, objects=[{"kind": "rules", "path": path, "sha256": sha256}])
+        content += b" "
+    (root / "_evidence/rules/notes.json").write_text("{}")
+    arguments = ["--from", "2026-01-02", "--source", source(3), "-o", f"{tmp_path}/pack.zip"]
+    assert main(["pack", str(root), *arguments]) == 0
+    bag = unpack(tmp_path)
+    assert verify(bag, "--pack")[0] == 0
+    rules = sorted((bag / "data/_evidence/rules").iterdir())
+    assert len(rules) == 2
+    for path in rules:
+        data = path.read_bytes()
+        path.write_bytes(data.replace(b"a", b"b"))
+        assert verify(bag, "--pack")[0] == 1
+        path.unlink()
+        assert verify(bag, "--pack")[0] == 1
+        path.write_bytes(data)
+    # When the pack is made, too.
+    (root / path.relative_to(bag / "data")).write_bytes(b"{}")
+    (root / rules[0].relative_to(bag / "data")).write_bytes(b"{}")
+    assert main(["pack", str(root), *arguments[:-1], f"{tmp_path}/other.zip"]) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import logging
 import re
@@ -138,6 +139,51 @@ def test_token_for_another_hash_is_not_stored(
 ) -> None:
     service.on(ROUTE, Reply(body=authority.sign_digest("0" * 64)))
     close(nights, 1)
+    assert not list(records.glob("*.tsr"))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda query, reply: query,
+        lambda query, reply: b"x" + reply,
+        lambda query, reply: reply + b"x",
+        lambda query, reply: reply[:-1],
+        lambda query, reply: reply + b"x" * (1 << 30 >> 13),
+        lambda query, reply: gzip.compress(reply),
+        lambda query, reply: reply.replace(b"\x30\x03\x02\x01\x00", b"\x30\x03\x02\x01\x02", 1),  # rejected
+        lambda query, reply: reply.replace(bytes.fromhex("2a864886f70d010702"), bytes(9), 1),
+        lambda query, reply: b"\x30\x84\xff\xff\xff\xff" + query + reply,
+        lambda query, reply: b"\x30",
+    ],
+    ids=["echo", "before", "after", "cut", "large", "gzip", "rejected", "other-kind", "endless", "short"],
+)
+def test_answer_that_is_not_a_token_is_not_stored(
+    nights: Nights,
+    records: Path,
+    service: Service,
+    authority: Authority,
+    spoil: Callable[[bytes, bytes], bytes],
+) -> None:
+    service.on(ROUTE, lambda request: Reply(body=spoil(request.body, authority.sign(request.body))))
+    close(nights, 1)
+    assert not list(records.glob("*.tsr"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda body: body[:1] + bytes([len(body) - 5]) + body[2:-3],
+        lambda body: body[:-4] + b"\x99" + body[-3:],
+    ],
+    ids=["without its certificate", "with another nonce"],
+)
+def test_token_that_was_not_asked_for_is_not_stored(
+    nights: Nights, records: Path, service: Service, authority: Authority, change: Callable[[bytes], bytes]
+) -> None:
+    service.on(ROUTE, lambda request: Reply(body=authority.sign(change(request.body))))
+    close(nights, 1)
+    assert len(service.requests_to(ROUTE)) == 1
     assert not list(records.glob("*.tsr"))
 
 
