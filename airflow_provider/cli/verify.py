@@ -75,7 +75,8 @@ def print_json(verifier: Verifier) -> int:
         if check.problems:
             first = first or f"record {check.number}: {check.problems[0][1]}"
         print_line(json.dumps(_describe(check)))
-    code = FOUND if found else FAILED if stopped else GOOD
+    is_empty = verifier.is_partial and not totals["objects"]
+    code = FOUND if found else FAILED if stopped or is_empty else GOOD
     end = {"problems": found, "first_problem": first or None, "stopped": stopped or None, "exit_code": code}
     seconds = round(time.monotonic() - started, 3)
     print_line(json.dumps({"totals": {**totals, "seconds": seconds, "head": verifier.head, **end}}))

@@ -46,10 +46,9 @@ SIGNED = re.compile(r"(\w{3} +\d+ [\d:]{8})[.\d]* (\d{4} GMT)(?s:.*\nTSA: (?:Dir
 DATE, BLOCK = re.compile(r"\d{4}-\d\d-\d\d"), re.compile(rb"([0-9a-f]{64}) ([1-9][0-9]{0,8})")
 Wanted = tuple[Any, str, str]  # an object: its store, its path, and the SHA-256 that it must have
 HINTS = {
-    CHANGED: "A task that was cleared has written its tables again: close its night again.",
+    CHANGED: "If a task was cleared, close its night again: its tables have changed. Texts never change.",
     UNMATCHED: "If a later night was closed since, use --contains; if not, check the hash and the root.",
     OUTSIDE: "Add --also for each other place that you trust.",
-    MISSING: "If this is an audit pack, add --pack.",
 }
 
 
@@ -434,13 +433,14 @@ def report(verifier: Verifier) -> int:
     """Verify, print a line per record and the totals, and return the exit code."""
     started, records, shown, total = time.monotonic(), 0, 0, Check(0)
     for check in verifier.run():
-        records += 1
         print_line(f"{check.status:<10} {check.number:>5}  {check.night[:19]:<19}  {_summarize(check)}")
         for kind, text in check.problems[: MAX_KEPT - shown]:
             print_line(f"    {kind}: {text}")
-            shown += 1
+        records, shown = records + 1, min(MAX_KEPT, shown + len(check.problems))
         total.counts, total.stopped = total.counts + check.counts, check.stopped
         total.objects, total.bytes = total.objects + check.objects, total.bytes + check.bytes
+    if verifier.is_partial and not total.objects:
+        total.stopped = total.stopped or "Nothing of an audit pack is here: leave --pack out."
     seconds, found = max(time.monotonic() - started, 0.001), sum(total.counts.values())
     text = f"{_count(records, 'record')}, {_count(total.objects, 'object')}, {total.bytes / 1e6:,.1f} MB"
     print_line(f"{text} in {seconds:,.1f} s ({total.objects / seconds:,.0f} objects/s)")

@@ -133,8 +133,18 @@ def test_verifier_finds_what_was_changed_in_a_pack(pack: Pack, tmp_path: Path, p
 
 def test_pack_without_the_option_is_not_complete_evidence(pack: Pack, tmp_path: Path) -> None:
     pack("--source", source(3))
-    code, output = verify(unpack(tmp_path))
-    assert (code, "add --pack" in output) == (1, True)
+    assert verify(unpack(tmp_path))[0] == 1
+
+
+def test_tree_is_not_a_pack(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the option nothing of it would be read."""
+    (root / "dt=2026-01-02/document-3.txt").unlink()
+    assert main(["verify", str(root)]) == 1
+    assert main(["verify", str(root), "--json"]) == 1
+    assert "--pack" not in capsys.readouterr().out
+    for option in ((), ("--json",)):
+        assert main(["verify", str(root), "--pack", *option]) == 2
+    assert "error: Nothing of an audit pack is here: leave --pack out." in capsys.readouterr().out
 
 
 def test_same_input_gives_the_same_bytes(pack: Pack, tmp_path: Path) -> None:
@@ -339,14 +349,14 @@ def test_rules_of_all_records_are_in_the_pack_and_verified(tmp_path: Path) -> No
     assert verify(bag, "--pack")[0] == 0
     rules = sorted((bag / "data/_evidence/rules").iterdir())
     assert len(rules) == 2
-    for path in rules:
-        data = path.read_bytes()
-        path.write_bytes(data.replace(b"a", b"b"))
+    for file in rules:
+        data = file.read_bytes()
+        file.write_bytes(data.replace(b"a", b"b"))
         assert verify(bag, "--pack")[0] == 1
-        path.unlink()
+        file.unlink()
         assert verify(bag, "--pack")[0] == 1
-        path.write_bytes(data)
+        file.write_bytes(data)
     # When the pack is made, too.
-    (root / path.relative_to(bag / "data")).write_bytes(b"{}")
-    (root / rules[0].relative_to(bag / "data")).write_bytes(b"{}")
+    for file in rules:
+        (root / file.relative_to(bag / "data")).write_bytes(b"{}")
     assert main(["pack", str(root), *arguments[:-1], f"{tmp_path}/other.zip"]) == 1

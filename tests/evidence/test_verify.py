@@ -136,7 +136,7 @@ def head_of(root: Path) -> str:
     return sha256(record(root, NIGHTS).read_bytes())
 
 
-CLEARED = "that was cleared"
+CLEARED = "If a task was cleared"
 
 
 def test_the_last_record_is_compared_with_a_hash_that_was_kept_elsewhere(root: Path, verify: Verify) -> None:
