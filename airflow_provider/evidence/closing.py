@@ -178,9 +178,13 @@ class Closing:
 
     def _count_erased(self, location: Location) -> int:
         """Return how many rows of a table were erased."""
-        name = below(location, self._root)
-        records = (entry.record for entry in self._chain.newest_first(self._chain.find_head()))
-        return sum(record["rows"].get(name, 0) for record in records if record.get("kind") == ERASURE)
+        name, count, resumed = below(location, self._root), 0, set[int]()
+        for entry in self._chain.newest_first(self._chain.find_head()):
+            if entry.record.get("kind") == ERASURE:
+                # An erasure that completes another one has its rows, too.
+                count += entry.record["rows"].get(name, 0) if entry.number not in resumed else 0
+                resumed.add(entry.record.get("resumes") or 0)
+        return count
 
     def _is_closed_by(self, revision: ChainRecord) -> bool:
         """Return whether a revision has all that this task has, and nothing else.

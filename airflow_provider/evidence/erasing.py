@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -159,13 +160,14 @@ class Erasure:
         def begin(head: ChainRecord | None) -> dict[str, Any]:
             resumed = self._check_open(head)
             found[:] = [traces := self.find(head)]
+            earlier = self.chain.read(resumed).record["rows"] if resumed else {}
             return {
                 **describe(self._root, ERASURE, self._reason, self._by),
                 "task": self._task or None,
                 "resumes": resumed,
                 "documents": len(self.sources),
                 "digests": list(traces.digests),
-                "rows": traces.tables,
+                "rows": dict(Counter(traces.tables) | Counter(earlier)),  # some may be gone already
                 "reports": traces.reports,
                 "erasing": head.number + 1 if head else 1,
             }

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider.evidence import chain as chains
+from airflow_provider.evidence.erasing import Erasure
 from airflow_provider.evidence.holds import place_hold, release_holds
 from airflow_provider.exceptions import ComplianceInputError, ComplianceServerError, ComplianceStorageError
 from airflow_provider.storage import atomic
@@ -169,6 +170,34 @@ def test_lost_rows_are_still_noticed(tree: Tree) -> None:
     Path(parameters["ingested"]["manifest"][7:]).write_text("")
     with pytest.raises(ComplianceInputError, match="has lost rows"):
         tree.nights.close(1, **parameters)
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_rows_of_a_resumed_erasure_count_once(
+    tree: Tree, is_written: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether or not the first attempt has written the table."""
+    parameters = tree.write_night(1, ANNA, BERT)
+    manifest = Path(parameters["ingested"]["manifest"][7:])
+
+    def fail(*_: Any) -> Any:
+        raise ComplianceServerError("The service is down.", status=503)
+
+    name = "_rewrite_table" if is_written else "_rewrite_derived"
+    original = getattr(Erasure, name)
+    with monkeypatch.context() as patch:
+        patch.setattr(Erasure, name, lambda *given: (is_written and original(*given), fail()))
+        patch.setattr(Erasure, "_tables", lambda self: (one for one in self._names if "/manifest" in one))
+        with pytest.raises(ComplianceServerError):
+            tree.erase(ANNA)
+    assert len(manifest.read_bytes().splitlines()) == (1 if is_written else 2)
+    tree.erase(ANNA, resume=True)
+    (kept,) = manifest.read_bytes().splitlines(keepends=True)
+    manifest.write_bytes(b"")
+    with pytest.raises(ComplianceInputError, match="has lost rows"):
+        tree.nights.close(1, **parameters)
+    manifest.write_bytes(kept)
+    assert tree.nights.close(1, **parameters)["documents"] == 1
 
 
 def test_a_night_that_is_closed_during_an_erasure_is_retried(tree: Tree) -> None:
