@@ -17,7 +17,7 @@ from airflow_provider.assess.findings import FINDING_COLUMNS
 from airflow_provider.client.findings import parse_id, parse_number
 from airflow_provider.storage import names
 from airflow_provider.storage.atomic import put_sync
-from airflow_provider.storage.jsonl import GZIP, TableFile
+from airflow_provider.storage.jsonl import GZIP, MAX_LINE_BYTES, TableFile
 from airflow_provider.storage.locations import Location, storage_errors
 
 FORMULA_STARTS = frozenset("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
@@ -154,16 +154,20 @@ def copy_csv(old: Path, new: Path, left_out: Collection[str]) -> int:
     count = 0
     opened: Any = gzip.open if old.suffix == GZIP else open
     options = {"newline": "", "encoding": "utf-8", "errors": "surrogateescape"}
-    with opened(old, "rt", **options) as source, opened(new, "wt", **options) as target:
-        rows, writer = csv.reader(source), csv.writer(target)
-        header = next(rows, [])
-        writer.writerow(header)
-        column = header.index("source") if "source" in header else -1
-        for row in rows:
-            if 0 <= column < len(row) and row[column] in escaped:
-                count += 1
-            else:
-                writer.writerow(row)
+    limit = csv.field_size_limit(MAX_LINE_BYTES)  # of all readers: 128 KiB unless told otherwise
+    try:
+        with opened(old, "rt", **options) as source, opened(new, "wt", **options) as target:
+            rows, writer = csv.reader(source), csv.writer(target)
+            header = next(rows, [])
+            writer.writerow(header)
+            column = header.index("source") if "source" in header else -1
+            for row in rows:
+                if 0 <= column < len(row) and row[column] in escaped:
+                    count += 1
+                else:
+                    writer.writerow(row)
+    finally:
+        csv.field_size_limit(limit)
     return count
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from collections import Counter
@@ -70,6 +71,18 @@ def test_names_that_contain_each_other_are_told_apart(tree: Tree, monkeypatch: p
     page = (tree.path / "dt=2026-03-01/_assess/d/run/assess/report.html").read_text()
     assert "It is long" in page
     assert "It is short" not in page
+
+
+def test_long_field_of_a_csv_file_stays(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.evidence import erasable
+
+    monkeypatch.setitem(erasable.SECRET, BERT, "It is long. " * 20_000)
+    tree.close(1, ANNA, BERT)
+    before, limit = tree.find_traces(BERT), csv.field_size_limit()
+    tree.erase(ANNA)
+    assert tree.find_traces(ANNA) == []
+    assert tree.find_traces(BERT) == before
+    assert csv.field_size_limit() == limit
 
 
 def test_dry_run_changes_nothing(tree: Tree) -> None:
