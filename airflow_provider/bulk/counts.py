@@ -123,9 +123,9 @@ def check_rows(
     :param others: what else is wrong
     """
     problems = list(others)
-    if Counter(each.key for each in items) != Counter(keys):
+    if Counter(item.key for item in items) != Counter(keys):
         problems.append(f"there are {len(items)} rows for {len(keys)} items, or rows of other items")
-    if unfinished := [each.label for each in items if not each.state.is_final]:
+    if unfinished := [item.label for item in items if not item.state.is_final]:
         problems.append(f"{len(unfinished)} are not finished, such as '{unfinished[0]}'")
     if problems:
         raise error_type(

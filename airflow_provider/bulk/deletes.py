@@ -134,7 +134,7 @@ class PendingDeletes:
     def _read(self, location: Location) -> Iterable[FinishedJob]:
         found: dict[str, FinishedJob] = {}
         for row in read_valid_rows(location):  # none if another task has taken it meanwhile
-            stored = tuple(StoredObject(*each) for each in row["stored"])
+            stored = tuple(StoredObject(*fields) for fields in row["stored"])
             if row["uuid"] in found:  # of equal documents, each with all that is stored
                 stored = ()
             _merge(found, FinishedJob(row["uuid"], stored, (row["source"],)))

@@ -61,7 +61,7 @@ class ComplianceWaitTrigger(_Options, BaseTrigger):
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the fields."""
         path = f"{type(self).__module__}.{type(self).__qualname__}"
-        return path, {each.name: getattr(self, each.name) for each in fields(cast(Any, self))}
+        return path, {field.name: getattr(self, field.name) for field in fields(cast(Any, self))}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, then send one event with the records."""

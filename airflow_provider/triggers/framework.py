@@ -55,7 +55,7 @@ class ComplianceFrameworkChangeTrigger(BaseEventTrigger):
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the fields."""
         path = f"{type(self).__module__}.{type(self).__qualname__}"
-        return path, {each.name: getattr(self, each.name) for each in fields(self)}
+        return path, {field.name: getattr(self, field.name) for field in fields(self)}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll alone, before Airflow 3.3."""

@@ -113,8 +113,8 @@ class Poller:
         """Poll these for a subscription, too."""
         now = _now()
         phase = self._phase if self._kind.has_batches else now
-        for each in ids:
-            one = self._watched.setdefault(each, _Watched(each, now, subscription.poll_interval, phase=phase))
+        for key in ids:
+            one = self._watched.setdefault(key, _Watched(key, now, subscription.poll_interval, phase=phase))
             one.poll_interval = min(one.poll_interval, subscription.poll_interval)
             one.schedule(now, self._kind.min_interval)
             one.subscriptions.append(subscription)
@@ -123,13 +123,13 @@ class Poller:
 
     def leave(self, subscription: Subscription, ids: Iterable[str] | None = None) -> None:
         """Remove some from a subscription, or all; what no other one contains is not polled any more."""
-        for each in list(self._watched) if ids is None else ids:
-            one = self._watched.get(each)
+        for key in list(self._watched) if ids is None else ids:
+            one = self._watched.get(key)
             # Another one may have begun to wait for what this one has got already.
             if one and subscription in one.subscriptions:
                 one.subscriptions.remove(subscription)
                 if not one.subscriptions:
-                    self._drop(each)
+                    self._drop(key)
 
     async def poll_now(self, ids: Iterable[str]) -> None:
         """Poll these once more without delay; when it returns, their updates are in the queues."""
@@ -173,31 +173,31 @@ class Poller:
         """Poll these, and what is urgent, in one round."""
         async with self._turn:
             urgent, self._urgent = self._urgent & self._watched.keys(), set()
-            ids = [*urgent, *(each for each in ids if each in self._watched and each not in urgent)]
+            ids = [*urgent, *(key for key in ids if key in self._watched and key not in urgent)]
             try:
                 if ids:
                     await self._poll_round(ids, urgent)
             except Exception as error:
                 # All who wait have to know: nothing is polled any more.
                 self._is_closed = True
-                for each in list(self._watched):
-                    self._publish(each, error)
+                for key in list(self._watched):
+                    self._publish(key, error)
 
     async def _poll_round(self, ids: list[str], urgent: set[str]) -> None:
         self._round_at = _now()
-        first = min(self._watched[each].next_poll_at for each in ids)
+        first = min(self._watched[key].next_poll_at for key in ids)
         self._is_connection_doubtful = False
         try:
             client = await self._connection.open()
         except ComplianceError as error:
-            for each in ids:
-                self._on_result(each, error)
+            for key in ids:
+                self._on_result(key, error)
         else:
             # Another service may use the same id for another job, unless it is a UUID.
-            foreign = {each for each in ids if self._connection.has_moved and not is_uuid(each)}
-            for each in foreign:
-                self._publish(each, self._connection.moved_error)
-            ids = [each for each in ids if each not in foreign]
+            foreign = {key for key in ids if self._connection.has_moved and not is_uuid(key)}
+            for key in foreign:
+                self._publish(key, self._connection.moved_error)
+            ids = [key for key in ids if key not in foreign]
             if self._kind.has_batches:
                 await self._poll_batches(client, ids)
             else:
@@ -206,8 +206,8 @@ class Poller:
         if has_changed:
             log.info("The connection of %s has changed: using the new one.", self._name)
         now = _now()
-        for each in ids:
-            if one := self._watched.get(each):
+        for key in ids:
+            if one := self._watched.get(key):
                 one.schedule(now, self._kind.min_interval)
                 if has_changed:
                     one.next_poll_at = one.poll_by = now
@@ -216,7 +216,7 @@ class Poller:
 
     async def _poll_batches(self, client: AsyncComplianceClient, ids: list[str]) -> None:
         """Poll all; a job at fault must not make the batch of others fail every time."""
-        watched = [one for each in ids if (one := self._watched.get(each))]
+        watched = [one for key in ids if (one := self._watched.get(key))]
         for is_failing in (False, True):
             if part := [one.id for one in watched if (one.failing_since is not None) is is_failing]:
                 await self._kind.poll(client, part, self._on_result, self._limiter)
@@ -230,12 +230,12 @@ class Poller:
 
         def while_it_pays() -> Iterator[str]:
             ended, vain = self._ended, 0
-            for each in ids:
+            for key in ids:
                 ended, vain = (ended, vain + 1) if ended == self._ended else (self._ended, 1)
-                one = self._watched.get(each)
-                if one and (each in urgent or one.poll_by <= now or vain <= self._limiter.polls):
-                    polled.append(each)
-                    yield each
+                one = self._watched.get(key)
+                if one and (key in urgent or one.poll_by <= now or vain <= self._limiter.polls):
+                    polled.append(key)
+                    yield key
 
         await self._kind.poll(client, while_it_pays(), self._on_result, self._limiter)
         self._pace.observe(_now(), len(polled), self._ended - ended_before)
@@ -256,7 +256,7 @@ class Poller:
             return
         watched, now = self._watched.values(), _now()
         values: dict[metrics.Metric, float] = {
-            metrics.WAITERS: len({each for one in watched for each in one.subscriptions}),
+            metrics.WAITERS: len({subscription for one in watched for subscription in one.subscriptions}),
             metrics.PENDING: len(watched),
             metrics.POLL_LAG: lag,
             metrics.OLDEST_PENDING: now - min((one.since for one in watched), default=now),
@@ -282,15 +282,19 @@ class Poller:
             self._publish(identifier, self._connection.moved_error)
         elif ended is not None or found["status"] != UNKNOWN:  # unknown only after a while
             # Those whose wait does not end with this record keep waiting for a later one.
-            enough = [each for each in one.subscriptions if each.accepts(identifier, found, now)]
-            for each in enough:
-                each.queue.put_nowait((identifier, found))
-                self.leave(each, [identifier])
+            enough = [
+                subscription
+                for subscription in one.subscriptions
+                if subscription.accepts(identifier, found, now)
+            ]
+            for subscription in enough:
+                subscription.queue.put_nowait((identifier, found))
+                self.leave(subscription, [identifier])
 
     def _publish(self, identifier: str, update: Record | Exception) -> None:
         if one := self._drop(identifier):
-            for each in one.subscriptions:
-                each.queue.put_nowait((identifier, update))
+            for subscription in one.subscriptions:
+                subscription.queue.put_nowait((identifier, update))
 
     def _drop(self, identifier: str) -> _Watched | None:
         self._ended += 1

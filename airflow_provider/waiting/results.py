@@ -52,7 +52,7 @@ class WaitResult:
     def from_event(cls, event: Any) -> WaitResult:
         """Read the payload of an event; an unknown one is an error that says so."""
         if isinstance(event, dict) and event.get("status") in ("success", "timeout", "error"):
-            values = {each.name: event[each.name] for each in fields(cls) if each.name in event}
+            values = {field.name: event[field.name] for field in fields(cls) if field.name in event}
             return cls(**values, records=event.get("jobs") or event.get("assessments") or {})
         return cls("error", message=f"The trigger sent an unknown event: {str(event)[:200]}")
 
@@ -66,7 +66,7 @@ def error_for(result: WaitResult, ids: Collection[str], noun: str = "job") -> Co
     """Return the error of a wait, with the service's reasons; None if everything is completed."""
     if result.status == "error":
         return polling_error(result)
-    records = {each: result.records.get(each, {}) for each in ids}
+    records = {identifier: result.records.get(identifier, {}) for identifier in ids}
     problems = [
         f"{noun.capitalize()} {each}{_document(record)} {_describe(record)}"
         for each, record in records.items()

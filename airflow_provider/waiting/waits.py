@@ -94,7 +94,7 @@ async def wait(
 
 def _last_error(updates: Subscription, pending: Iterable[str]) -> ComplianceError | None:
     last = map(updates.poller.last_result, pending)
-    return next((each for each in last if isinstance(each, ComplianceError)), None)
+    return next((update for update in last if isinstance(update, ComplianceError)), None)
 
 
 def wait_in_worker(

@@ -27,8 +27,8 @@ async def get_application_info(request: web.Request) -> web.Response:
 async def list_frameworks(request: web.Request) -> web.Response:
     """List all frameworks with their criteria."""
     state = get_state(request)
-    listed = [public_framework(each) for each in state.frameworks]
-    return json_response([state.shape_record(each, constant=True) for each in listed])
+    listed = [public_framework(framework) for framework in state.frameworks]
+    return json_response([state.shape_record(record, constant=True) for record in listed])
 
 
 async def list_criteria(request: web.Request) -> web.Response:
@@ -37,8 +37,8 @@ async def list_criteria(request: web.Request) -> web.Response:
     framework = find_framework(state.frameworks, request.match_info["framework_id"])
     if framework is None:
         raise RequestError(404, f"No framework {request.match_info['framework_id']}")
-    listed = [public_criterion(each) for each in framework["criteria"]]
-    return json_response([state.shape_record(each, constant=True) for each in listed])
+    listed = [public_criterion(criterion) for criterion in framework["criteria"]]
+    return json_response([state.shape_record(record, constant=True) for record in listed])
 
 
 async def submit_feedback(request: web.Request) -> web.Response:
@@ -81,7 +81,10 @@ async def get_assessment_results(request: web.Request) -> web.Response:
     """Return category and rationale of each criterion."""
     state = get_state(request)
     assessment = await find_completed(request, Assessment)
-    summary = {each: sum(one["category"] == each for one in assessment.results) for each in RESULT_CATEGORIES}
+    summary = {
+        category: sum(one["category"] == category for one in assessment.results)
+        for category in RESULT_CATEGORIES
+    }
     body = {
         **state.record(assessment, "COMPLETED"),
         "summary": summary,

@@ -28,15 +28,15 @@ def read_catalog(path: str | None) -> list[dict[str, Any]]:
 
 def find_framework(frameworks: list[dict[str, Any]], identifier: object) -> dict[str, Any] | None:
     """Return a framework by its id, a number or a text, or by its code name."""
-    by_id = (each for each in frameworks if str(each["id"]) == str(identifier))
-    by_code = (each for each in frameworks if each.get("codeName") == identifier)
+    by_id = (framework for framework in frameworks if str(framework["id"]) == str(identifier))
+    by_code = (framework for framework in frameworks if framework.get("codeName") == identifier)
     return next(by_id, None) or next(by_code, None)
 
 
 def public_framework(framework: dict[str, Any]) -> dict[str, Any]:
     """Return a framework with the fields that the service shows."""
     shown = {name: framework.get(name) for name in FRAMEWORK_FIELDS}
-    return {**shown, "criteria": [public_criterion(each) for each in framework["criteria"]]}
+    return {**shown, "criteria": [public_criterion(criterion) for criterion in framework["criteria"]]}
 
 
 def public_criterion(criterion: dict[str, Any]) -> dict[str, Any]:
@@ -53,14 +53,14 @@ def get_keywords(criterion: dict[str, Any]) -> list[str]:
 
 def check_frameworks(frameworks: Any) -> list[dict[str, Any]]:
     """Validate a catalog: a list of objects with unique ids and lists of criteria."""
-    if not isinstance(frameworks, list) or not all(isinstance(each, dict) for each in frameworks):
+    if not isinstance(frameworks, list) or not all(isinstance(framework, dict) for framework in frameworks):
         raise ValueError("a list of frameworks is expected")
-    ids = [str(each.get("id")) for each in frameworks]
+    ids = [str(framework.get("id")) for framework in frameworks]
     if "None" in ids or len(set(ids)) < len(ids):
         raise ValueError("each framework needs a unique id")
     for framework in frameworks:
         criteria = framework.setdefault("criteria", [])
-        if not isinstance(criteria, list) or not all(isinstance(each, dict) for each in criteria):
+        if not isinstance(criteria, list) or not all(isinstance(criterion, dict) for criterion in criteria):
             raise ValueError(f"the criteria of framework {framework['id']} are not a list of objects")
     return frameworks
 
@@ -70,7 +70,7 @@ def parse_contents(payload: dict[str, Any]) -> tuple[list[str], list[str]]:
     texts = [payload["text"]] if isinstance(payload.get("text"), str) else []
     many = payload.get("contentUuids")
     uuids = [*(many if isinstance(many, list) else []), payload.get("contentUuid")]
-    return texts, list(dict.fromkeys(each for each in uuids if isinstance(each, str)))
+    return texts, list(dict.fromkeys(uuid for uuid in uuids if isinstance(uuid, str)))
 
 
 def assess(text: str, criterion: dict[str, Any]) -> tuple[str, str]:
@@ -89,6 +89,6 @@ def assess(text: str, criterion: dict[str, Any]) -> tuple[str, str]:
 
 def _best_excerpt(text: str, found: list[str]) -> str:
     # A sentence or a line of a list; the first of equals, so that results are deterministic.
-    sentences = [each.strip() for each in re.split(r"(?<=[.!?])\s+|\n+", text) if each.strip()]
+    sentences = [sentence.strip() for sentence in re.split(r"(?<=[.!?])\s+|\n+", text) if sentence.strip()]
     best = max(sentences, key=lambda sentence: sum(word in sentence.lower() for word in found), default="")
     return best if len(best) <= MAX_EXCERPT_CHARS else best[: MAX_EXCERPT_CHARS - 1] + "…"

@@ -49,12 +49,12 @@ async def get_statuses(request: web.Request) -> web.Response:
     """Return the status of many jobs; unknown ones are left out."""
     state = get_state(request)
     uuids = (await read_object(request)).get("uuids")
-    if not isinstance(uuids, list) or not all(isinstance(each, str) for each in uuids):
+    if not isinstance(uuids, list) or not all(isinstance(uuid, str) for uuid in uuids):
         raise RequestError(400, "uuids must be an array of strings")
     limit = state.settings.max_batch
     if limit is not None and len(uuids) > limit:
         raise RequestError(413, f"At most {limit} uuids can be asked for at once")
-    found = (state.find(Job, each, request.headers[SUBJECT]) for each in dict.fromkeys(uuids))
+    found = (state.find(Job, uuid, request.headers[SUBJECT]) for uuid in dict.fromkeys(uuids))
     jobs = [job for job in found if job is not None]
     await poll(request, jobs)
     records = [state.record(job) for job in jobs]

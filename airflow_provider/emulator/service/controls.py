@@ -89,7 +89,7 @@ class Controls(ABC):
     @control("GET faults")
     def faults(self) -> list[dict[str, Any]]:
         """Return the planned faults, those that wait for their `skip` included."""
-        return [asdict(each) for each in self._state.faults]
+        return [asdict(fault) for fault in self._state.faults]
 
     @control("DELETE faults", r"DELETE faults/{fault_id:\d+}")
     def clear_faults(self, fault_id: int | str | None = None) -> None:

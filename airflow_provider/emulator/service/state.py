@@ -117,7 +117,9 @@ class State:
         found = find_framework(self.frameworks, wanted)
         frameworks = self.frameworks if wanted is None else [found] if found else []
         if not frameworks:
-            known = ", ".join(f"{each['id']} ({each.get('codeName')})" for each in self.frameworks)
+            known = ", ".join(
+                f"{framework['id']} ({framework.get('codeName')})" for framework in self.frameworks
+            )
             raise ExtractionError(f"Unknown framework {wanted!r}. Use one of: {known}.")
         texts, uuids = parse_contents(payload)
         for uuid in uuids:
