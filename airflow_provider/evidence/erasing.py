@@ -344,7 +344,7 @@ class Erasure:
 
         So a table that is not written yet still has its rows, and the next attempt does the same again.
         """
-        table = TableFile(self._root / name)
+        table = TableFile(self._root / name, keeps_name=True)
         for line in read_lines(self._root / name):
             if not self._is_about(line):
                 table.write(line)

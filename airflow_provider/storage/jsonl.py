@@ -47,13 +47,15 @@ class TableFile:
     """A table that is written piece by piece, in constant memory, and appears when it is published.
 
     One of more than 8 MiB is compressed, and its name ends with `.gz`. One whose name ends so already always
-    is: a table that is written again keeps its name.
+    is.
 
+    :param keeps_name: it replaces a table that has this name, so its size does not matter
     :ivar location: where it is; final once it is complete, like `sha256`, which is of its bytes
     """
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: Location, *, keeps_name: bool = False) -> None:
         self.location, self.sha256 = location, ""
+        self._keeps_name = keeps_name or location.path.endswith(GZIP)
         self._other: Location | None = None  # that an earlier attempt may have written, under the other name
         self._buffer, self._size = bytearray(), 0
         self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed when it is published
@@ -73,7 +75,7 @@ class TableFile:
         data, self._buffer = bytes(self._buffer), bytearray()
         with storage_errors(self.location):
             self._size += len(data)
-            if not self._gzip and self._size > MAX_PLAIN_BYTES:
+            if not (self._gzip or self._keeps_name) and self._size > MAX_PLAIN_BYTES:
                 self._gzip, plain, self._file = _compressor(), self._file, tempfile.NamedTemporaryFile()  # noqa: SIM115
                 plain.seek(0)
                 while piece := plain.read(BUFFER_BYTES):
@@ -88,7 +90,7 @@ class TableFile:
             self._file.write(self._gzip.flush() if self._gzip else b"")
             self._file.seek(0)
             self.sha256 = hashlib.file_digest(self._file, "sha256").hexdigest()
-        if not self.location.path.endswith(GZIP):
+        if not self._keeps_name:
             plain, compressed = twins(self.location)
             self.location, self._other = (compressed, plain) if self._gzip else (plain, compressed)
 

@@ -85,6 +85,15 @@ def test_long_field_of_a_csv_file_stays(tree: Tree, monkeypatch: pytest.MonkeyPa
     assert csv.field_size_limit() == limit
 
 
+def test_large_plain_table_keeps_its_name(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.close(1, ANNA, BERT)
+    monkeypatch.setattr("airflow_provider.storage.jsonl.MAX_PLAIN_BYTES", 10)
+    tree.erase(ANNA)
+    assert tree.find_traces(ANNA) == []
+    assert tree.statuses() == "ERASED OK OK"
+    assert earlier_rows(tree) == {BERT}
+
+
 def test_dry_run_changes_nothing(tree: Tree) -> None:
     tree.close(1, ANNA, BERT)
     before = {path: path.read_bytes() for path in tree._files()}
