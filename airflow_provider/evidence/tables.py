@@ -1,8 +1,8 @@
 """Tables of a night in the evidence: rows stay where tasks wrote them, the evidence has their digests.
 
-A block is the rows of one document that follow each other. Its digest is the SHA-256 of a random salt and of
-its lines. Salts are beside the table: without its rows and its salt, a digest says nothing about a document.
-See docs/evidence-format.md.
+A block is the rows of one document that follow each other, up to a size. Its digest is the SHA-256 of a
+random salt and of its lines. Salts are beside the table: without its rows and its salt, a digest says nothing
+about a document. See docs/evidence-format.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider.evidence.manifests import INGEST, KINDS, Manifest
-from airflow_provider.evidence.verifier import DIGESTS
+from airflow_provider.evidence.verifier import DIGESTS, MAX_BLOCK_BYTES
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
 from airflow_provider.storage.atomic import create_once
 from airflow_provider.storage.jsonl import GZIP, SUFFIXES, parse_line, split_lines
@@ -51,6 +51,8 @@ class NightTable:
     digests: str = ""
     count_erased: Callable[[Location], int] = lambda _: 0
     _source: object = None
+    _octets: int = 0  # of the row that was read last
+    _block_octets: int = 0
 
     @classmethod
     def take(cls, manifest: Manifest, copy: Path, destination: Location, root: Location) -> NightTable:
@@ -108,6 +110,7 @@ class NightTable:
                         f"'{origin}' is not {kind.name}: see line {number}. Give outputs of ingest "
                         "tasks as `ingested`, of assess tasks as `assessed`, of review tasks as `reviewed`."
                     )
+                self._octets = len(line)
                 yield row
         if number < self.manifest.rows and number + self.count_erased(self.location) < self.manifest.rows:
             raise ComplianceInputError(
@@ -120,12 +123,13 @@ class NightTable:
         label = str(row[KINDS[self.kind].label])
         is_known = label in self.counts or len(self.counts) < MAX_LABELS
         self.counts[label if is_known else OTHER] += 1
-        source = row.get("source")
-        if self.blocks and source == self._source:
+        source, octets = row.get("source"), self._block_octets + self._octets
+        if self.blocks and source == self._source and octets <= MAX_BLOCK_BYTES:
             self.blocks[-1] += 1
+            self._block_octets = octets
         else:
             self.blocks.append(1)
-            self._source = source
+            self._source, self._block_octets = source, self._octets
 
     def seal(self, root: Location) -> None:
         """Write the salts and the digests, after all rows were counted."""

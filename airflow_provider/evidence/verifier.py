@@ -34,8 +34,8 @@ GOOD, FOUND, FAILED, CHAINED, TIMESTAMPED = 0, 1, 2, "CHAINED", "TIMESTAMPED"
 WHOLE, PART = "everything is as recorded", "what is here is as recorded, what is absent is not known"
 ABSENT, MAX_KEPT = b"-\n", 50  # the salt of a block that is not here; problems of a record, and shown
 RULES = re.compile("_evidence/rules/[0-9a-f]{64}[.]json")  # all of them are in a pack
-MAX_RECORD_BYTES = MAX_BLOCK_BYTES = 64 << 20
-BLOCK_BYTES, MAX_LINE_BYTES, MAX_DIGESTS_BYTES = 1 << 16, 16 << 20, 256 << 20
+MAX_RECORD_BYTES = MAX_LINE_BYTES = MAX_BLOCK_BYTES = 64 << 20
+BLOCK_BYTES, MAX_DIGESTS_BYTES = 1 << 16, 256 << 20
 IMPOSSIBLE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EISDIR)
 STATUSES = ("CHANGED", "STOPPED", "UNREADABLE", "REPLACED", "PARTIAL", "ERASED", "OK")
 NIGHT_COLUMNS = ("dag_id", "night", "destination")  # what revisions by several runs have in common
