@@ -13,6 +13,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -254,21 +255,19 @@ class Erasure:
     def _blocks(self, sealing: Sealing, erased: Collection[str] = ()) -> list[tuple[str, bytes]]:
         """Return digest and first line of blocks about the documents, or of those that are to be erased.
 
-        None of a table that was written again since.
+        A table may have changed elsewhere, or was written again since: only blocks as they were sealed count.
         """
         digests = (self._root / DIGESTS / f"{sealing.digests}.txt").read() or b""
         found = []
-        with tempfile.TemporaryDirectory(prefix="erase-") as folder:
+        folders = tempfile.TemporaryDirectory(prefix="erase-")
+        with suppress(ComplianceInputError, Problem), folders as folder:
             table, salts = Path(folder) / "table", Path(folder) / "salts"
-            try:
-                download(self._root / sealing.path, table)
-                download(self._root / sealing.salts, salts)
-                with table.open("rb") as rows, salts.open("rb") as file:
-                    for digest, _, lines in read_blocks(rows, file, digests, sealing.path):
-                        if lines and (digest in erased if erased else self._is_about(lines[0])):
-                            found.append((digest, lines[0]))
-            except (ComplianceInputError, Problem):
-                return []
+            download(self._root / sealing.path, table)
+            download(self._root / sealing.salts, salts)
+            with table.open("rb") as rows, salts.open("rb") as file:
+                for digest, _, lines in read_blocks(rows, file, digests, sealing.path):
+                    if lines and (digest in erased if erased else self._is_about(lines[0])):
+                        found.append((digest, lines[0]))
         return found
 
     def _find_unfinished(self) -> set[str]:

@@ -163,6 +163,16 @@ def test_an_erasure_hides_no_other_change(tree: Tree, what: str) -> None:
     assert check.status == "CHANGED"
 
 
+def test_changed_line_elsewhere_can_still_be_restored(tree: Tree) -> None:
+    tree.close(1, ANNA, BERT)
+    table = tree.path / "dt=2026-03-01/_ingest/d/run/ingest/manifest.jsonl"
+    table.write_bytes(table.read_bytes().replace(b"bert.pdf", b"berx.pdf"))
+    tree.erase(ANNA)
+    assert tree.statuses() == "CHANGED OK OK"
+    table.write_bytes(table.read_bytes().replace(b"berx.pdf", b"bert.pdf"))
+    assert tree.statuses() == "ERASED OK OK"
+
+
 # -- nights that are closed later
 
 
