@@ -79,6 +79,7 @@ class Checkpoint:
         self.provenance: dict[str, Any] = {}  # of the attempt
         self.account = ""  # whose jobs these are; another one may have jobs with the same ids
         self.foreign_jobs: dict[str, str] = {}  # of another account, by the key of their items
+        self._is_foreign = False  # something that was read is of another account
         self._token = secrets.token_hex(8)
         self._checked_at = -OWNER_CHECK_SECONDS
         self._owned_at: float | None = None  # when the lease was ours for certain, on the wall clock
@@ -211,8 +212,10 @@ class Checkpoint:
         if not isinstance(item.key, str) or not isinstance(item.job_id, str | None):
             raise TypeError
         if self.account and (record.get("account") or self.account) != self.account:
-            log.warning("Job %s is not used: the connection had another host or account then.", item.job_id)
-            if not item.state.is_final:
+            if not self._is_foreign:
+                log.warning("Jobs such as %s are not used: they are of another host or account.", item.job_id)
+            self._is_foreign = True
+            if item.job_id and item.has_left_job:
                 self.foreign_jobs[item.key] = item.job_id
             item = item.reset()
         epoch, number = record.get("at", (0.0, 0))

@@ -98,6 +98,11 @@ class Item:
     last_error: str = field(default="", compare=False)
 
     @property
+    def has_left_job(self) -> bool:
+        """Whether its job is at the service, in flight or failed, and its text or result was not fetched."""
+        return bool(self.job_id) and self.state in (SUBMITTED, FAILED)
+
+    @property
     def label(self) -> str:
         """Its key as logs and errors show it, on one line."""
         return one_line(self.key)

@@ -139,7 +139,7 @@ def _add_jobs(
     jobs: dict[tuple[str, str], JournaledJob], kind: JobKind, task: Checkpoint, items: Iterable[Item]
 ) -> None:
     for item in items:
-        if item.job_id and item.state in ("SUBMITTED", "FAILED"):
+        if item.job_id and item.has_left_job:
             new = JournaledJob(kind, item.job_id, item.label, item.submitted_at, {})
             # A service may give one job to equal documents.
             jobs.setdefault((kind.noun, item.job_id), new).tasks[task.name] = task.waits_until

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider.assess.cells import Cell
-from airflow_provider.bulk.items import COMPLETED, SUBMITTED
+from airflow_provider.bulk.items import COMPLETED, FAILED, SUBMITTED
 from airflow_provider.cli.jobs import EXPIRED_SECONDS
 from airflow_provider.emulator import Emulator
 from airflow_provider.ingest.documents import Document
@@ -202,12 +202,15 @@ def test_an_id_that_no_task_has_left_is_wrong_use(
 
 
 def test_jobs_of_another_account_are_not_called_none(
-    service: Emulator, tmp_path: Path, run: Callable[..., Printed]
+    service: Emulator, tmp_path: Path, run: Callable[..., Printed], caplog: pytest.LogCaptureFixture
 ) -> None:
-    Task(tmp_path).lease().journal(document("other"), account="another account")
+    left = [document("other"), document("another", "in/b.pdf", state=FAILED)]
+    done = [document(f"done {number}", f"in/{number}.pdf", state=COMPLETED) for number in range(9)]
+    Task(tmp_path).lease().journal(*left, *done, account="another account")
     printed = run()
     assert printed.code == 2
-    assert "Jobs of another host or account, not polled: 1. Name their connection" in printed.err
+    assert "Jobs of another host or account, not polled: 2. Name their connection" in printed.err
+    assert len([record for record in caplog.records if "of another host or account" in record.message]) == 1
 
 
 def test_a_journal_with_lines_that_can_not_be_read_is_not_well(
