@@ -55,18 +55,15 @@ def check_store(uri: str) -> Check:
     from airflow_provider.storage.atomic import put_sync
     from airflow_provider.storage.locations import Location
 
-    content = uuid.uuid4().hex.encode()
+    started, content = time.monotonic(), uuid.uuid4().hex.encode()
     try:
         with asking_airflow():
-            started = time.monotonic()
             location = Location.to_write(uri, "store")
             probe = location / f"_work/doctor-{content.decode()}"
             location.list_names()
             put_sync(probe, content)
-            try:
-                is_same = probe.read() == content
-            finally:
-                probe.remove()
+            is_same = probe.read() == content
+            probe.remove()
     except ComplianceError as error:
         return Check("store", PROBLEM, str(error))
     if not is_same:

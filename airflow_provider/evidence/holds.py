@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from typing import Any
 
 from airflow_provider.evidence.chain import Chain, ChainRecord, DamagedRecordError
@@ -45,7 +45,8 @@ class Hold:
 
     def covers(self, source: str) -> bool:
         """Return whether it covers a document."""
-        return source == self.pattern or fnmatchcase(source, self.pattern)
+        pattern = re.escape(self.pattern).replace(r"\*", ".*").replace(r"\?", ".")
+        return re.fullmatch(pattern, source, re.DOTALL) is not None
 
 
 def describe(root: Location, kind: str, reason: str, by: str) -> dict[str, Any]:

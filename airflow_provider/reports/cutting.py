@@ -6,66 +6,56 @@ import html
 import json
 import re
 from collections.abc import Collection
-from urllib.parse import quote
 
-from airflow_provider.reports.page import split_source
+from airflow_provider.reports.page import limit_source, render_names, split_source
 
 ROW = re.compile(r"<(tr|li)\b.*?</\1>", re.DOTALL)
 MATRIX = re.compile(r'(<script type="application/json" id="verdicts">)(.*?)(?=</script>)', re.DOTALL)
-LIMITS = (110, 160, 300)  # of sources, as templates show them
-MIN_NAME_CHARS = 5  # shorter names may be anything, such as a number
 ERASED = {"tr": "<tr><td>(erased)</td></tr>", "li": "<li>(erased)</li>"}
 GONE = "<!DOCTYPE html>\n<title>Erased</title>\n<p>This report named a document that was erased.</p>\n"
+MARK = "(erased)"
 
 
 def cut(page: str, sources: Collection[str]) -> str:
-    """Return a page without documents; a page that names them in another way is replaced as a whole."""
-    pattern = name_pattern(sources)
-    if not pattern.search(page):
-        return page
+    """Return a page without documents; a page that shows them elsewhere than in rows is replaced as a whole.
+
+    A row is about a document if it shows it as templates do, with its folder. Others may have the same name.
+    """
+    given = {*sources, *map(limit_source, sources)}
+    shown = {name for source in given for name in render_names(source)}
     page = MATRIX.sub(lambda found: found[1] + _cut_matrix(found[2], sources), page)
-    page = ROW.sub(lambda row: ERASED[row[1]] if pattern.search(row[0]) else row[0], page)
-    return GONE if pattern.search(page) else page
+    page = ROW.sub(lambda row: ERASED[row[1]] if any(name in row[0] for name in shown) else row[0], page)
+    page = _quoted(sources).sub(MARK, page)
+    return GONE if any(name in page for name in shown) else page
 
 
-def name_pattern(sources: Collection[str]) -> re.Pattern[str]:
-    """Return what finds the names of documents, however they are escaped."""
-    names = set(sources)
+def _quoted(sources: Collection[str]) -> re.Pattern[str]:
+    """Return what finds documents in messages: their whole addresses, and names in quotes."""
+    forms = []
     for source in sources:
-        names |= {
-            source.rstrip("/").rpartition("/")[2],
-            *(split_source(source, limit)[1] for limit in LIMITS),
-        }
-    forms = {form for name in names if len(name) >= MIN_NAME_CHARS for form in _forms(name)}
-    longest_first = sorted(forms, key=len, reverse=True)
-    return re.compile(rf"(?<![\w.%-])(?:{'|'.join(map(re.escape, longest_first)) or '(?!)'})(?![\w-])")
+        name, address = (re.escape(_escape(text)) for text in (source.rstrip("/").rpartition("/")[2], source))
+        forms += [rf"(?<={quote}){name}(?={quote})" for quote in ("&#39;", "&#34;") if name]
+        forms.append(rf"(?<![\w%-]){address}(?![\w.%/-])")
+    return re.compile("|".join(forms) or "(?!)")
 
 
-def _forms(name: str) -> set[str]:
-    """Return a name as HTML, addresses, JSON and scripts have it."""
-    escaped = html.escape(name)
-    addresses = {quote(name, safe, errors="replace") for safe in ("/", "")}
-    as_jinja = escaped.replace("&quot;", "&#34;").replace("&#x27;", "&#39;")
-    return {name, escaped, as_jinja, json.dumps(name)[1:-1], _to_script(name)[1:-1], *addresses}
+def _escape(text: str) -> str:
+    """Return a text as Jinja escapes it."""
+    return html.escape(text).replace("&quot;", "&#34;").replace("&#x27;", "&#39;")
 
 
 def _cut_matrix(script: str, sources: Collection[str]) -> str:
     matrix = json.loads(script)
     shown = {split_source(source)[:2] for source in sources}
     gone = {number for number, names in enumerate(matrix["documents"]) if tuple(names) in shown}
+    if not gone:
+        return script
     for number in gone:
-        matrix["documents"][number] = ["", "(erased)"]
+        matrix["documents"][number] = ["", MARK]
         for framework in matrix["frameworks"]:
             framework["rows"][number] = ""
     matrix["notes"] = {
         place: note for place, note in matrix["notes"].items() if int(place.partition("/")[0]) not in gone
     }
-    return _to_script(matrix)
-
-
-def _to_script(value: object) -> str:
-    """Return JSON that can't end a script."""
-    text = json.dumps(value, separators=(",", ":"))
-    return (
-        text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").replace("'", "\\u0027")
-    )
+    text = json.dumps(matrix, separators=(",", ":"))
+    return re.sub("[<>&']", lambda found: f"\\u{ord(found[0]):04x}", text)  # can't end the script

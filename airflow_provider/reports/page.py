@@ -174,6 +174,12 @@ def render(template: str, **context: Any) -> str:
     return _environment().get_template(template).render(context)
 
 
+def render_names(source: str) -> set[str]:
+    """Return how pages show a document: with its folder, in all lengths."""
+    macros: Any = _environment().get_template("macros.html").module
+    return {*(str(macros.link(source, limit)) for limit in (110, 160, 300)), str(macros.document(source))}
+
+
 @cache
 def _environment() -> Environment:
     # Imported here, because DAG files import what imports this.

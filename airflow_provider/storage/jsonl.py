@@ -199,5 +199,5 @@ def find_tables(folder: Location) -> list[tuple[str, Location]]:
         fs.invalidate_cache()
         found = fs.find(root) if fs.exists(root) else []
     # Stores may write what is before the folder differently.
-    names = (path[path.rindex(root) + len(root) + 1 :] for path in found if root in path)
+    names = (path[path.index(root) + len(root) + 1 :] for path in found if root in path)
     return [(name, folder / name) for name in sorted(names) if name.endswith(SUFFIXES)]

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from airflow_provider.addresses import redact
 from airflow_provider.evidence import chain as chains
 from airflow_provider.evidence.erasing import Erasure
-from airflow_provider.evidence.holds import place_hold, release_holds
+from airflow_provider.evidence.holds import Hold, place_hold, release_holds
 from airflow_provider.exceptions import ComplianceInputError, ComplianceServerError, ComplianceStorageError
-from airflow_provider.storage import atomic
+from airflow_provider.storage import atomic, names
+from airflow_provider.storage.jsonl import to_line, to_lines
 from airflow_provider.storage.nights import EarlierNights, Night, TaskKey, latest_rows
 from tests.evidence.erasable import ANNA, BERT, Tree
 from tests.evidence.nights import Nights
@@ -194,17 +196,6 @@ def test_a_night_is_closed_after_documents_of_it_were_erased(tree: Tree, is_clos
     assert tree.statuses() == ("REPLACED OK OK OK" if is_closed else "OK OK OK")
     tree.erase(BERT)
     assert tree.find_traces(BERT) == []
-
-
-def test_same_rows_are_sealed_again_after_an_erasure(tree: Tree) -> None:
-    for _ in range(2):
-        tree.close(1, ANNA, BERT)
-        assert tree.verify()[-1].problems == []
-        assert tree.verify()[-1].status == "OK"
-        tree.erase(ANNA)
-        assert tree.find_traces(ANNA) == []
-    tree.close(1, ANNA, BERT)
-    assert tree.statuses() == "REPLACED OK OK REPLACED OK OK OK"
 
 
 def test_lost_rows_are_still_noticed(tree: Tree) -> None:
@@ -485,3 +476,98 @@ def test_retry_of_closing_completes_what_it_has_begun_to_retire(
     tree.nights.close(4, **parameters, identity={"try_number": 2})
     assert tree.find_traces(ANNA) == []
     assert set(tree.statuses().split()) == {"ERASED", "OK"}
+
+
+# -- documents that are hard to find
+
+
+def test_erasure_of_a_night_that_is_not_closed_is_resumed_without_the_name(tree: Tree) -> None:
+    tree.close(1, BERT)
+    tree.write_night(2, ANNA, BERT)
+
+    def fail(_: Any) -> None:
+        raise ComplianceServerError("The service is down.", status=503)
+
+    with pytest.raises(ComplianceServerError):
+        tree.erasure(ANNA).run(fail)
+    tree.erase(resume=True)
+    assert tree.find_traces(ANNA) == []
+    assert list((tree.path / "_holds").iterdir()) == []
+    assert tree.statuses() == "OK OK OK OK"
+
+
+def test_refused_erasure_leaves_no_name(tree: Tree) -> None:
+    tree.close(1, BERT)
+    with pytest.raises(ComplianceInputError):
+        tree.erase(ANNA)
+    assert not (tree.path / "_holds").exists()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "source", "is_held"),
+    [
+        ("file:///docs/[2024]*", "file:///docs/[2024] anna.pdf", True),
+        ("file:///docs/[2024]*", "file:///docs/2.pdf", False),
+        ("*/a?.pdf", "file:///docs/ab.pdf", True),
+        ("*/a?.pdf", "file:///docs/a.pdf", False),
+        ("file:///docs/a.pdf", "file:///docs/a-pdf", False),
+        ("*", "file:///docs/a\nb.pdf", True),
+    ],
+)
+def test_only_asterisk_and_question_mark_are_special_in_a_pattern(
+    pattern: str, source: str, is_held: bool
+) -> None:
+    assert Hold(1, pattern, "", "").covers(source) is is_held
+
+
+@pytest.mark.parametrize(
+    ("erased", "kept"),
+    [
+        ("file:///docs/plan.pdf", "file:///other/plan.pdf"),
+        ("file:///docs/plan.pdf", "file:///docs/my plan.pdf"),
+        ("file:///docs/plan.pdf", "file:///docs/plan.pdf.bak"),
+        ("file:///docs/1234", "file:///docs/12345"),
+        ("https://user:secret@example.org/plan?password=x", "https://example.org/plan"),
+    ],
+)
+def test_reports_lose_the_document_and_keep_similar_ones(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, erased: str, kept: str
+) -> None:
+    from tests.evidence import erasable
+
+    monkeypatch.setattr(erasable, "SECRET", {erased: "It is secret", kept: "It is public"})
+    tree.close(1, erased, kept)
+    tree.erase(erased)
+    folder = tree.path / "dt=2026-03-01"
+    page = (folder / "_assess/d/run/assess/report.html").read_text()
+    assert "It is secret" not in page
+    assert "It is public" in page
+    assert [path.name for path in (folder / "_work/state").iterdir()] == ["1.json"]
+    assert tree.statuses() == "ERASED OK OK"
+
+
+def test_texts_and_results_that_no_row_names_any_more_are_erased(tree: Tree) -> None:
+    """A task that was cleared has written its table again, with others."""
+    tree.close(1, ANNA, BERT)
+    folder = tree.path / "dt=2026-03-01"
+    text = folder / f"Anna-{names.digest(ANNA)}-0123456789ab.txt"
+    cell = names.digest(f"{ANNA}\n7")
+    results = folder / "results" / f"DORA-{cell}-0123456789ab.json"
+    other = folder / f"Bert-{names.digest(BERT)}.txt"
+    for path in (text, results, other):
+        path.write_text("left over")
+    tree.erase(ANNA)
+    assert [path.exists() for path in (text, results, other)] == [False, False, True]
+
+
+def test_lists_with_logins_are_erased_too(tree: Tree) -> None:
+    address = "https://anna:secret@example.org/contract.pdf?signature=1234"
+    source = redact(address)
+    assert source != address
+    parameters = tree.write_night(1, BERT)
+    manifest = Path(parameters["ingested"]["manifest"][7:])
+    manifest.write_bytes(manifest.read_bytes() + to_line({"source": source, "status": "FAILED"}))
+    shards = tree.path / "dt=2026-03-01/_work/shards/1.jsonl"
+    shards.write_bytes(to_lines([{"source": address}, {"source": BERT}]))
+    tree.erase(source)
+    assert shards.read_bytes() == to_line({"source": BERT})

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -137,3 +138,10 @@ def test_damaged_compressed_table_is_an_error(
         list(read_lines(at(path)))
     assert len(list(read_valid_rows(at(path)))) <= len(ROWS)
     assert "t.jsonl.gz' is damaged" in caplog.text
+
+
+def test_tables_are_found_below_a_root_whose_name_is_repeated() -> None:
+    folder = Location("s3://night")
+    found = ["night/dt=1/_night/a.jsonl", "night/b.jsonl"]
+    folder.fs = SimpleNamespace(invalidate_cache=lambda: None, exists=lambda _: True, find=lambda _: found)
+    assert [name for name, _ in find_tables(folder)] == ["b.jsonl", "dt=1/_night/a.jsonl"]
