@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _serve(stage: Stage, places: dict[str, str], port: int) -> int:
-    starting = Step("Starting Airflow, about half a minute")
+    starting = Step("Starting Airflow, half a minute to three")
     starting.draw()
     home = stage.folder / "airflow"
     home.mkdir()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 from airflow_provider.assess.findings import Decisions
@@ -58,8 +58,8 @@ class JudgedCriterion:
 
     :param comparisons: of tonight with earlier nights; and of the last two nights with those before, because
         what is not certain in the first night of a new judge may be so in the second
-    :param repeats: how often a cell was assessed twice in a night
-    :param contradictions: how often it got two different verdicts
+    :param repeats: how often a cell was assessed again, in a night, or in the next one before tonight
+    :param contradictions: how often it got another verdict then
     """
 
     framework_id: str
@@ -78,9 +78,10 @@ class JudgedCriterion:
 
     def add(self, nights: Sequence[Sequence[Row]]) -> None:
         """Add the verdicts on a document, of each night, tonight first."""
-        for rows in nights:
-            self.repeats += len(rows) > 1
-            self.contradictions += len({row["category"] for row in rows}) > 1
+        pairs = [rows for rows in nights if len(rows) > 1]
+        pairs += [[one[0], other[0]] for one, other in pairwise(nights[1:])]
+        self.repeats += len(pairs)
+        self.contradictions += sum(one["category"] != other["category"] for one, other in pairs)
         for number, comparison in enumerate(self.comparisons, 1):
             comparison.add(list(chain(*nights[:number])), list(chain(*nights[number:])))
 
@@ -157,20 +158,22 @@ def measure(cases: Sequence[Case]) -> Row:
     """Return raw agreement, base rate and Cohen's kappa, which is None where only one category occurs.
 
     The base rate is the agreement of a judge that always says the experts' most common category. A judge is
-    worthless if it is no better than chance, however high its raw agreement is.
+    worthless if it is no better than chance, however high its raw agreement is; or wrong in most cases, where
+    experts know one category only.
     """
     total, agreed = len(cases), sum(expert == judge for expert, judge in cases)
     experts, judges = Counter(expert for expert, _ in cases), Counter(judge for _, judge in cases)
     chance = sum(number * judges[category] for category, number in experts.items())
     room = total * total - chance
     kappa = (agreed * total - chance) / room if room else None
+    is_measured = len(experts) > 1 or 2 * agreed < total
     return {
         "cases": total,
         "agreed": agreed,
         "agreement": agreed / total if total else None,
         "base_rate": max(experts.values()) / total if total else None,
         "kappa": kappa,
-        "worthless": total >= MIN_CASES and len(experts) > 1 and (kappa or 0) <= 0,
+        "worthless": is_measured and total >= MIN_CASES and (kappa or 0) <= 0,
     }
 
 

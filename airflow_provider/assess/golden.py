@@ -32,6 +32,7 @@ from airflow_provider.ingest.earlier import find_forgotten, resume_documents
 from airflow_provider.params import required
 from airflow_provider.severity import KNOWN_CATEGORIES, normalize_category
 from airflow_provider.storage import names
+from airflow_provider.storage.jsonl import read_valid_rows, twins
 from airflow_provider.storage.locations import Location
 from airflow_provider.text import enumerate_few
 from airflow_provider.waiting.kinds import JOBS, JobKind
@@ -50,7 +51,7 @@ GOLDEN, REPEAT, TEXT = "\ngolden", "\nrepeat", "\ntext"  # end the keys of items
 REASSESS, FAIL, WARN = "reassess", "fail", "warn"
 CELL_COLUMNS = (
     "source", "uuid", "text_sha256", "framework_id", "framework", "framework_fingerprint", "payload_digest",
-    "results_path", "results_sha256",
+    "account", "results_path", "results_sha256", "completed_at",
 )  # fmt: skip
 
 
@@ -90,7 +91,11 @@ def read_golden(given: Any) -> GoldenSet:
             raise ComplianceInputError(
                 f"Remove one of two categories of {criterion[:60]!r} of the same document: see {place}."
             )
-        fields.setdefault(source, {**row, "source": source})
+        document = fields.setdefault(source, {**row, "source": source})
+        texts = {row.get("text_sha256") or None, document.get("text_sha256") or None} - {None}
+        if len(texts) > 1:
+            raise ComplianceInputError(f"Keep only lines on one text_sha256 of this document: see {place}.")
+        document["text_sha256"] = next(iter(texts), None)
     if len(fields) > MAX_DOCUMENTS:
         raise ComplianceInputError(
             f"Choose at most {MAX_DOCUMENTS} golden documents, not {len(fields):,}: each costs every night."
@@ -143,11 +148,30 @@ class GoldenTask:
         self.warnings: list[str] = []
         ids = {name: one.id for one in task.frameworks.values() for name in (one.code_name, one.id)}
         self._expected: dict[tuple[str, str], dict[str, str]] = {}
+        self._names: dict[str, str] = {}  # of criteria, as given
+        lacking = {source: error for source in given.fields if (error := self._find_lacking(source))}
         for (source, name), criteria in given.expected.items():
-            if name in ids:
-                self._expected.setdefault((source, ids[name]), {}).update(criteria)
+            known = self._expected.setdefault((source, ids.get(name, "")), {})
+            for criterion, category in criteria.items():
+                self._names[fold(criterion)] = criterion
+                if known.setdefault(fold(criterion), category) != category:
+                    raise ComplianceInputError(
+                        f"Remove one of two categories of {criterion[:60]!r} of '{source}' from `golden`."
+                    )
+        for source, key in list(self._expected):
+            if not key or source in lacking:
+                del self._expected[source, key]
         unknown = {name for _, name in given.expected} - ids.keys()
         self._warn("This task does not assess frameworks of golden documents", sorted(unknown))
+        self._warn("Golden documents lack fields of the payload", list(lacking.values()))
+
+    def _find_lacking(self, source: str) -> str:
+        """Return which field of the payload a document does not have; empty if it has all."""
+        try:
+            self._task.template.check([{"uuid": "", "sha256": "", **self._given.fields[source]}], ())
+        except ComplianceInputError as error:
+            return str(error)
+        return ""
 
     @property
     def total(self) -> int:
@@ -171,8 +195,9 @@ class GoldenTask:
         :param known: items of earlier attempts
         """
         task = self._task
-        earlier = await in_thread(self._read_earlier)
-        await self._resume_texts(client, known, earlier, is_new_attempt=is_new_attempt)
+        earlier, own = await in_thread(self._read_earlier), await in_thread(self._read_own)
+        known = {cell.key: cell for cell in map(_to_cell, own)} | dict(known)
+        await self._resume_texts(client, known, [own, *earlier], is_new_attempt=is_new_attempt)
         if not all(text.state.is_final for text in self.texts):
             await self._process_texts(client, run_engine)
         documents = {document.source: document for document in self._with_text()}
@@ -195,6 +220,11 @@ class GoldenTask:
         """Return the rows of the newest earlier nights of this task that have some."""
         entries = entries_of(self._task.nights, self._task.checkpoint.account)
         return list(islice(filter(None, (list(entry.rows(TABLE)) for entry in entries)), MAX_NIGHTS))
+
+    def _read_own(self) -> list[Row]:
+        """Return the rows that an earlier attempt has written: they outlive the journal."""
+        table = self._task.checkpoint.output_folder / f"{TABLE}.jsonl"
+        return [row for location in twins(table) for row in read_valid_rows(location)]
 
     async def _resume_texts(
         self,
@@ -255,7 +285,6 @@ class GoldenTask:
     def _make_cells(self, documents: Mapping[str, AssessedDocument]) -> list[Cell]:
         """Return the cells, and those that are assessed twice: the same every night, of all frameworks."""
         task = self._task
-        task.template.check([document.fields for document in documents.values()], ())
         cells: dict[str, list[Cell]] = {}
         for source, key in self._expected:
             if document := documents.get(source):
@@ -271,27 +300,33 @@ class GoldenTask:
     def _make_rows(self) -> Iterator[Row]:
         """Yield a row for each verdict; name criteria of experts that have none."""
         unknown: dict[str, None] = {}
+        twice: dict[str, None] = {}
         for cell in self.cells:
             if cell.state is not COMPLETED:
                 continue
             categories = self._expected[cell.source, cell.framework_id]
-            unanswered = {fold(name): name for name in categories}
+            unanswered = dict(categories)
             for verdict in self._task.found[cell.key]:
-                texts = (fold(verdict[name]) for name in ("criterion", "title"))
-                name = "".join([unanswered.pop(text, "") for text in texts])
+                texts = {fold(verdict[name]) for name in ("criterion", "title")} & categories.keys()
+                expected = {categories[text] for text in texts}
+                for text in texts:
+                    unanswered.pop(text, None)
+                if len(expected) > 1:
+                    twice[verdict["criterion"]] = None
                 yield {
                     "night": self._task.nights.night.at,
                     **{column: getattr(cell, column) for column in CELL_COLUMNS},
                     "assessment_id": cell.job_id,
                     "repeat": cell.key.endswith(REPEAT),
                     "criterion": verdict["criterion"],
-                    "expert_category": categories.get(name),
+                    "expert_category": expected.pop() if len(expected) == 1 else None,
                     "category": verdict["category"],
                     "before": None,
                     "state": "",
                 }
-            unknown |= dict.fromkeys(unanswered.values())
+            unknown |= dict.fromkeys(map(self._names.__getitem__, unanswered))
         self._warn("The service does not know criteria of golden documents", unknown)
+        self._warn("Golden documents have two categories, by code and by title, of", twice)
 
     def _react(self, drifted: list[JudgedCriterion]) -> None:
         """Say what has drifted, and do what follows from that."""
@@ -309,3 +344,9 @@ class GoldenTask:
             frameworks = dict.fromkeys(judged.framework for judged in drifted)
             found += f" No earlier verdict on {enumerate_few(frameworks)} is carried forward."
         self._task.log.warning("%s", found)
+
+
+def _to_cell(row: Row) -> Cell:
+    """Return the cell that a row of an earlier attempt is about."""
+    key = make_key(row["source"], row["framework_id"]) + (REPEAT if row["repeat"] else GOLDEN)
+    return Cell.from_record({**row, "key": key, "status": COMPLETED})

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from airflow_provider import metrics
-from airflow_provider.assess.agreement import DRIFTED, agreement_rows
+from airflow_provider.assess.agreement import DRIFTED, MIN_CASES, agreement_rows
 from airflow_provider.assess.cells import Cell, make_key
 from airflow_provider.assess.findings import (
     OTHER,
@@ -96,10 +96,6 @@ class Outcome:
                 JUDGED_SINCE: self.task.judged_since,
             },
         )
-        if golden := self.task.golden:
-            for cell in (*golden.texts, *golden.cells):  # not in the table that replaces the journal
-                checkpoint.append(cell)
-            await checkpoint.flush()
         return result
 
     def _store_rules(self) -> dict[str, str]:
@@ -332,8 +328,8 @@ class Outcome:
             name = f"{row['framework']}: {row['criterion']}"
             if row["state"]:
                 yield AssertedVerdict(golden, name, row["state"] != DRIFTED, SAME_JUDGE)
-            if row["criterion"] and row["kappa"] is not None:
-                yield AssertedVerdict(golden, name, row["kappa"] > 0, BETTER_THAN_CHANCE)
+            if row["criterion"] and row["kappa"] is not None and row["cases"] >= MIN_CASES:
+                yield AssertedVerdict(golden, name, not row["worthless"], BETTER_THAN_CHANCE)
 
 
 def _stored_text(document: AssessedDocument) -> list[StoredObject]:

@@ -55,15 +55,18 @@ def check_store(uri: str) -> Check:
     from airflow_provider.storage.atomic import put_sync
     from airflow_provider.storage.locations import Location
 
-    started, content = time.monotonic(), uuid.uuid4().hex.encode()
+    content = uuid.uuid4().hex.encode()
     try:
         with asking_airflow():
+            started = time.monotonic()
             location = Location.to_write(uri, "store")
             probe = location / f"_work/doctor-{content.decode()}"
             location.list_names()
             put_sync(probe, content)
-            is_same = probe.read() == content
-            probe.remove()
+            try:
+                is_same = probe.read() == content
+            finally:
+                probe.remove()
     except ComplianceError as error:
         return Check("store", PROBLEM, str(error))
     if not is_same:

@@ -62,7 +62,8 @@ def _find_failed_tasks(tables: DocumentTables) -> Iterator[dict[str, Any]]:
     chain = Chain(tables.root)
     records = [entry.record for entry in islice(chain.newest_first(chain.find_head()), RECORDS)]
     latest = max(records, key=lambda record: str(record.get("night") or ""), default={})
-    for name, reason in (("missing", "left no manifest"), ("failed_tasks", "failed, but left a manifest")):
+    reasons = {"missing": "left no manifest; its log says why", "failed_tasks": "failed, but left a manifest"}
+    for name, reason in reasons.items():
         for task in latest.get(name) or ():
             found = dict.fromkeys(FIELDS)
             yield {**found, "night": str(latest.get("night"))[:10], "reason": f"Task {task} {reason}."}

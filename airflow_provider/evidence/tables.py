@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider.evidence.manifests import INGEST, KINDS, Manifest
-from airflow_provider.evidence.verifier import DIGESTS, MAX_BLOCK_BYTES
+from airflow_provider.evidence.verifier import ABSENT, DIGESTS, MAX_BLOCK_BYTES
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
 from airflow_provider.storage.atomic import create_once
 from airflow_provider.storage.jsonl import GZIP, SUFFIXES, parse_line, split_lines
@@ -51,6 +51,7 @@ class NightTable:
     digests: str = ""
     count_erased: Callable[[Location], int] = lambda _: 0
     _source: object = None
+    _salted_by: str = ""  # a hash that names the salts
     _octets: int = 0  # of the row that was read last
     _block_octets: int = 0
 
@@ -81,7 +82,7 @@ class NightTable:
     def salts(self) -> Location:
         """Where the salts of its blocks are; of another content, there are others."""
         folder, _, name = self.location.uri.rpartition("/")
-        salts = Location(f"{folder}/{name}.{self.sha256[:16]}.salts")
+        salts = Location(f"{folder}/{name}.{self._salted_by[:16]}.salts")
         salts.fs = self.location.fs
         return salts
 
@@ -135,9 +136,9 @@ class NightTable:
         """Write the salts and the digests, after all rows were counted."""
         if self.location.uri != self.manifest.uri:
             store_once(self.location, self.copy, self.sha256)
-        # Two tasks that close the night at the same time must use the same ones.
-        create_once(self.salts, "".join(f"{secrets.token_hex(SALT_BYTES)}\n" for _ in self.blocks).encode())
-        salts = (self.salts.read() or b"").splitlines(keepends=True)
+        self._salted_by = self.sha256
+        while ABSENT in (salts := self._read_salts()):  # erased, and the same rows were written again
+            self._salted_by = hashlib.sha256(self._salted_by.encode()).hexdigest()
         if len(salts) != len(self.blocks):
             raise changed_error(self.salts, f"it has {len(salts):,} lines, not {len(self.blocks):,}")
         digests = []
@@ -149,6 +150,11 @@ class NightTable:
         content = "".join(digests).encode()
         self.digests = hashlib.sha256(content).hexdigest()
         store_once(root / DIGESTS / f"{self.digests}.txt", content, self.digests)
+
+    def _read_salts(self) -> list[bytes]:
+        """Read the salts, or make them: two tasks that close the night at the same time must use the same."""
+        create_once(self.salts, "".join(f"{secrets.token_hex(SALT_BYTES)}\n" for _ in self.blocks).encode())
+        return (self.salts.read() or b"").splitlines(keepends=True)
 
 
 def download(origin: Location, copy: Path) -> None:

@@ -260,16 +260,18 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
 
         :param outdated: jobs in flight that no item waits for any more, to be cancelled
         :param may_defer: whether the trigger of the operator can wait for the jobs
-        :param share: of the time until the deadline: what is not finished then has failed
+        :param share: of the time of the attempt: what is not finished then has failed
         """
         from airflow_provider.bulk.engine import BulkEngine
         from airflow_provider.bulk.items import BulkOptions
 
+        started_at = datetime.fromisoformat(run.started_at).timestamp()
+        reserved = (1 - share) * (run.deadline.at - started_at)  # also after a deferral
         options = BulkOptions(
             concurrency=self.concurrency,
             retry_failed=self.refreshes,
             poll_interval=self.poll_interval,
-            deadline=self.clock() + share * (run.ends_at - self.clock()),
+            deadline=run.ends_at - reserved,
             cancel_on_kill=self.cancel_on_kill,
             may_defer=self.deferrable and may_defer,
             max_in_flight=client.settings.max_in_flight,
@@ -282,6 +284,8 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         )  # fmt: skip
         job_ids = await engine.run()
         self._stuck_at = min((item.stuck_at(self.document_timeout) for item in items), default=math.inf)
+        if share < 1:
+            self._stuck_at = min(self._stuck_at, run.deadline.at - reserved)
         if self._stuck_at <= time.time():  # its job could not be asked for: an outage
             self._stuck_at = time.time() + options.stuck_pause
         return job_ids

@@ -60,6 +60,7 @@ def test_kappa_equals_that_of_scikit_learn_on_1000_random_tables() -> None:
         ([("A", "A")] * 8 + [("B", "A")], 8 / 9, 8 / 9, 0.0, False),  # too few cases to say so
         ([("A", "A")] * 20, 1.0, 1.0, None, False),  # only one category: nothing is known
         ([("A", "A")] * 18 + [("A", "B")] * 2, 0.9, 1.0, 0.0, False),  # experts have seen one category only
+        ([("A", "B")] * 12, 0.0, 1.0, 0.0, True),  # but this says enough
         ([("A", "B")] * 10 + [("B", "A")] * 10, 0.0, 0.5, -1.0, True),
         ([], None, None, None, False),
     ],

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import random
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from airflow_provider.waiting import rules
 from tests.assess.conftest import NightOutcome, Nights, attempts_of, read
 from tests.evidence.nights import close
 from tests.support.forking import Child, may_fork
-from tests.support.signals import until
+from tests.support.signals import signalled_when, until
 
 GOOD, BAD, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
 FRAMEWORKS = ["DORA", "GDPR", "NIS2"]
@@ -230,6 +231,11 @@ def test_kills_and_clears_in_between_change_nothing(
     assert service.count("submit_assessment") == before + 48 + 4
     assert (cleared.result, cleared.rows, cleared.findings) == (second.result, rows, findings)
     assert read(cleared.result["golden"]) == judged
+    for work in nights.folder.glob("out/dt=*/_work"):  # nor without what may be deleted at any time
+        shutil.rmtree(work)
+    attempts.clear()
+    assert NightOutcome(attempts.run(task())).result == second.result
+    assert service.count("submit_assessment") == before + 48 + 4
 
 
 def test_cell_that_failed_in_the_night_of_the_drift_is_not_carried_from_before_it(
@@ -289,6 +295,9 @@ def row(**changes: Any) -> dict[str, Any]:
     [
         ([row(category="FINE")], "Unknown category 'FINE'"),
         ([row(), row(category=BAD)], "Remove one of two categories"),
+        ([row(), row(criterion=CHANGED.lower(), category=BAD)], "Remove one of two categories"),
+        ([row(), row(framework="1", category=BAD)], "Remove one of two categories"),
+        ([row(text_sha256="a"), row(criterion="x", text_sha256="b")], "Keep only lines on one text_sha256"),
         ([row(), row(criterion=" ")], "Add criterion to the golden document in"),
         (["0b1c"], "Add source, framework, criterion, category to"),
         (
@@ -315,6 +324,7 @@ def test_unusable_golden_documents_are_warnings(service: Emulator, nights: Night
     ]
     night = run(nights, golden=rows, frameworks="DORA")
     assert counts(night) == (4, 0)
+    assert "DORA-99" in night.result["warnings"][-1]
     assert [warning.partition(":")[0] for warning in night.result["warnings"]] == [
         "This task does not assess frameworks of golden documents",
         "Golden documents could not be processed",
@@ -495,3 +505,53 @@ def test_service_that_takes_no_golden_document_does_not_fail_the_night(
     assert counts(night) == (12, 0)
     (warning,) = night.result["warnings"]
     assert warning.startswith(problem)
+
+
+def test_category_by_code_and_another_by_title_are_named(nights: Nights) -> None:
+    title = "Description of functions and services"
+    night = run(nights, frameworks="DORA", golden=[row(), row(criterion=title, category=BAD)])
+    assert f"two categories, by code and by title, of: {CHANGED}" in night.result["warnings"][0]
+    assert {one["expert_category"] for one in read(night.result["golden"])} == {None}
+    same = run(nights, frameworks="DORA", golden=[row(), row(criterion=title)])
+    assert same.result["warnings"] == []
+    assert {one["expert_category"] for one in read(same.result["golden"])} == {None, GOOD}
+
+
+def test_hash_in_a_later_line_counts_for_the_document(nights: Nights) -> None:
+    rows = [row(source="in/1.pdf"), row(source="in/1.pdf", criterion="DORA-30-2-b", text_sha256="0" * 64)]
+    night = run(nights, frameworks="DORA", golden=rows)
+    assert "golden" not in night.result
+
+
+def test_golden_documents_without_a_field_of_the_payload_are_a_warning_before_anything_is_sent(
+    service: Emulator, nights: Nights, golden: str
+) -> None:
+    payload = {
+        "contentUuid": "{document[uuid]}",
+        "framework": "{framework[codeName]}",
+        "x": "{document[owner]}",
+    }
+    documents = nights.manifest(TEXTS, owner="ada")
+    night = run(nights, golden=golden, payload=payload, documents=documents)
+    assert counts(night) == (12, 0)
+    assert "no such field" in night.result["warnings"][0]
+    assert service.count("submit_file") == 0
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_golden_document_that_is_never_assessed_leaves_time_for_the_night(
+    service: Emulator, nights: Nights, tmp_path: Path, deferrable: bool
+) -> None:
+    golden = write_golden(tmp_path, [row()])
+    service.configure(jobs="manual")
+    task = start(nights, frameworks="DORA", golden=golden, deferrable=deferrable, timeout=40)
+    attempts = attempts_of(1)
+
+    def is_given_up() -> bool:
+        return service.count("cancel_assessment") >= 2
+
+    with signalled_when(is_given_up, lambda: service.configure(jobs="instant")):
+        night = NightOutcome(attempts.run(task))
+    assert bool(attempts.deferrals) is deferrable
+    assert counts(night) == (4, 0)
+    assert night.result["warnings"][0].startswith("Golden documents could not be assessed")

@@ -136,7 +136,7 @@ def test_failures_names_tasks_that_left_nothing(tmp_path: Path, call: Call) -> N
     printed = call("failures", tmp_path, "--json")
     assert printed.code == FOUND
     assert [(line["night"], line["reason"]) for line in printed.lines] == [
-        ("2026-03-02", "Task ingest (failed) left no manifest."),
+        ("2026-03-02", "Task ingest (failed) left no manifest; its log says why."),
         ("2026-03-02", "Task a (failed) failed, but left a manifest."),
     ]
 

@@ -198,6 +198,17 @@ def test_a_night_is_closed_after_documents_of_it_were_erased(tree: Tree, is_clos
     assert tree.find_traces(BERT) == []
 
 
+def test_same_rows_are_sealed_again_after_an_erasure(tree: Tree) -> None:
+    for _ in range(2):
+        tree.close(1, ANNA, BERT)
+        assert tree.verify()[-1].problems == []
+        assert tree.verify()[-1].status == "OK"
+        tree.erase(ANNA)
+        assert tree.find_traces(ANNA) == []
+    tree.close(1, ANNA, BERT)
+    assert tree.statuses() == "REPLACED OK OK REPLACED OK OK OK"
+
+
 def test_lost_rows_are_still_noticed(tree: Tree) -> None:
     parameters = tree.write_night(1, ANNA, BERT)
     tree.erase(ANNA)

@@ -134,7 +134,7 @@ def test_missing_tasks_and_documents_come_first() -> None:
     assert shown.texts("h2")[:4] == [
         "Missing", "Vanished documents", "Frameworks without a verdict", "Less than expected"
     ]  # fmt: skip
-    assert "Clear them" in shown.section("Missing")
+    assert "Their logs say why" in shown.section("Missing")
     assert "ingest[49] (failed) and 10 more" in shown.section("Missing")
     assert "perhaps because of the tasks that are missing. The first 1" in shown.section("Vanished")
     assert "gone.pdf" in shown.section("Vanished")
