@@ -15,11 +15,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow_provider.evidence.chain import Chain, ChainRecord, DamagedRecordError
+from airflow_provider.evidence.manifests import FINDINGS
 from airflow_provider.evidence.tables import store_once
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
 from airflow_provider.params import required
-from airflow_provider.storage.jsonl import to_line
-from airflow_provider.storage.layout import HOLDS
+from airflow_provider.storage.jsonl import find_tables, read_valid_rows, to_line
+from airflow_provider.storage.layout import HOLDS, WORK_FOLDER
 from airflow_provider.storage.locations import Location
 
 log = logging.getLogger(__name__)
@@ -124,6 +125,17 @@ def place_hold(root: Location, pattern: str, reason: str, by: str) -> ChainRecor
         return {**describe(root, HOLD, reason, by), "objects": objects, "holds": [*holds, number]}
 
     return Chain(root).append(make_record)
+
+
+def count_covered(root: Location, pattern: str) -> int:
+    """Return how many documents that rows below the root name a pattern covers."""
+    hold, found = Hold(0, pattern, "", ""), set[str]()
+    for name, location in find_tables(root):
+        *folders, last = name.split("/")
+        # What findings name, assessments do, too; work in progress may name documents in another way.
+        if WORK_FOLDER not in folders and not last.startswith(FINDINGS):
+            found.update(str(row["source"]) for row in read_valid_rows(location) if row.get("source"))
+    return sum(map(hold.covers, found))
 
 
 def release_holds(root: Location, pattern: str, reason: str, by: str) -> ChainRecord:

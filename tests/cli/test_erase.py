@@ -58,6 +58,16 @@ def test_held_document_is_refused_until_it_is_released(
     assert tree.find_traces(ANNA) == []
 
 
+def test_hold_says_how_many_documents_it_covers(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    for pattern, covered in (("*", 2), ("file:///docs/b*", 1), (ANNA, 1), ("/docs/*", 0)):
+        assert main(["hold", str(tree.path), "--source", pattern, *REASON, "--json"]) == 0
+        output = capsys.readouterr()
+        assert json.loads(output.out)["documents"] == covered
+        assert ("the hold covers no document" in output.err) == (not covered)
+    assert main(["hold", str(tree.path), "--source", ANNA, *REASON]) == 0
+    assert "It covers 1 document of the nights" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
