@@ -73,7 +73,8 @@ class GoldenSet:
 
 def read_golden(given: Any) -> GoldenSet:
     """Read golden documents: the URI of a manifest in JSON Lines, or its rows."""
-    rows = list(read_rows(required(given, "golden")))
+    found = read_rows(required(given, "golden"))
+    rows = [(row, "`golden`" if place == "documents" else place) for row, place in found]
     for row, place in rows:
         if missing := [name for name in REQUIRED if not str(row.get(name) or "").strip()]:
             raise ComplianceInputError(f"Add {', '.join(missing)} to the golden document in {place}.")
@@ -224,7 +225,8 @@ class GoldenTask:
     def _read_own(self) -> list[Row]:
         """Return the rows that an earlier attempt has written: they outlive the journal."""
         table = self._task.checkpoint.output_folder / f"{TABLE}.jsonl"
-        return [row for location in twins(table) for row in read_valid_rows(location)]
+        rows = (row for location in twins(table) for row in read_valid_rows(location))
+        return [row for row in rows if row.keys() >= {*CELL_COLUMNS, "repeat"}]
 
     async def _resume_texts(
         self,

@@ -233,6 +233,8 @@ def test_kills_and_clears_in_between_change_nothing(
     assert read(cleared.result["golden"]) == judged
     for work in nights.folder.glob("out/dt=*/_work"):  # nor without what may be deleted at any time
         shutil.rmtree(work)
+    with Path(second.result["golden"].removeprefix("file://")).open("a") as table:
+        table.write('{"night": "a row that someone added"}\n')
     attempts.clear()
     assert NightOutcome(attempts.run(task())).result == second.result
     assert service.count("submit_assessment") == before + 48 + 4
@@ -293,7 +295,7 @@ def row(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
-        ([row(category="FINE")], "Unknown category 'FINE'"),
+        ([row(category="FINE")], "Unknown category 'FINE' in `golden`: use one of"),
         ([row(), row(category=BAD)], "Remove one of two categories"),
         ([row(), row(criterion=CHANGED.lower(), category=BAD)], "Remove one of two categories"),
         ([row(), row(framework="1", category=BAD)], "Remove one of two categories"),
