@@ -8,7 +8,7 @@ import json
 import logging
 from typing import TYPE_CHECKING
 
-from airflow_provider.cli.commands import FAILED, GOOD, Command, option, print_error, print_line
+from airflow_provider.cli.commands import FAILED, FOUND, GOOD, Command, option, print_error, print_line
 
 if TYPE_CHECKING:
     from airflow_provider.storage.locations import Location
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     print_line(f"{'Would erase' if options.dry_run else 'Erased'}: {counts}.")
     if uri:
         print_line(f"The record is {uri}. Logs and XComs of Airflow, and copies elsewhere, are not erased.")
-    return GOOD
+    return FOUND if erasure.unread else GOOD
 
 
 COMMAND = Command(
@@ -80,8 +80,8 @@ COMMAND = Command(
     help="Remove everything about documents from all nights below a root",
     description="Remove the texts, rows, findings, decisions and salts of documents from all nights below a "
     "root, delete their jobs at the service, and add a record to the chain. The evidence of all else stays "
-    "valid. Exit code 0: they are erased; 2: wrong usage, a document is held, or the store or the service "
-    "has failed: run it again with --resume.",
+    "valid. Exit code 0: they are erased; 1: but files that may name them can't be read; 2: wrong "
+    "usage, a document is held, or the store or the service has failed: run it again with --resume.",
     options=(
         ROOT,
         option(

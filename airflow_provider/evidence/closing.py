@@ -163,15 +163,13 @@ class Closing:
             _ = manifest.decisions or manifest.location.fs  # asks Airflow for the connection, in this thread
         return _in_parallel(
             lambda number: NightTable.take(
-                manifests[number], folder / str(number), self._destination, self._root
+                manifests[number], folder / str(number), self._destination, self._root, self._count_erased
             ),
             range(len(manifests)),
         )
 
     def _read_and_seal(self) -> NightCounts:
         """Return what the tables say, and store their digests."""
-        for table in self._tables:
-            table.count_erased = self._count_erased
         counts = NightCounts(self._tables)
         _in_parallel(lambda table: table.seal(self._root), self._tables)
         return counts

@@ -7,11 +7,14 @@ its own. Rows of closed nights go last, those of ingestion after all others: wha
 
 from __future__ import annotations
 
+import re
 import secrets
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,9 @@ from airflow_provider.storage.jsonl import GZIP, TableFile, read_lines, to_lines
 from airflow_provider.storage.layout import HOLDS, NIGHTS, WORK_FOLDER
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.nights import Entry
+
+PART = re.compile(r"\.[0-9a-f]{16}\.part")  # see storage.atomic
+MAX_WRITE_TIME = timedelta(hours=1)  # a part that is younger may be complete soon
 
 
 class Erasure(TraceFinder):
@@ -56,6 +62,7 @@ class Erasure(TraceFinder):
     ) -> None:
         super().__init__(root, sources)
         self._reason, self._by, self._log, self._task, self._resume = reason, by, log, task, resume
+        self.unread: list[str] = []  # files that may name the documents, but can't be read
 
     def run(self, delete_jobs: Callable[[Collection[tuple[str, str, str]]], None]) -> ChainRecord:
         """Erase; return the record that says so.
@@ -102,7 +109,9 @@ class Erasure(TraceFinder):
             if name.endswith(INTENT):
                 (self._root / HOLDS / name).remove()
         done = {**describe(self._root, ERASED, self._reason, self._by), "completes": entry.number}
-        self.chain.append(lambda _: {**done, "jobs": len(traces.jobs), "erasing": None})
+        self.chain.append(
+            lambda _: {**done, "jobs": len(traces.jobs), "unread": len(self.unread), "erasing": None}
+        )
         self._log.info("Erased %s documents: see %s.", len(self.sources), entry.uri)
         return entry
 
@@ -125,7 +134,9 @@ class Erasure(TraceFinder):
         """Take the documents out of all that is not a table: reports, CSV, Parquet, and work in progress."""
         for name in self._names:
             location, is_small = self._root / name, name in self._stored or name in self._patterns
-            if name.endswith((".csv", f".csv{GZIP}")):
+            if PART.fullmatch(name.rpartition("/")[2]):
+                self._remove_part(location)
+            elif name.endswith((".csv", f".csv{GZIP}")):
                 self._rewrite(location, copy_csv)
             elif name.endswith(".parquet"):
                 self._rewrite(location, copy_parquet)
@@ -141,13 +152,26 @@ class Erasure(TraceFinder):
                 elif new != data:
                     put_sync(location, new)
 
+    def _remove_part(self, location: Location) -> None:
+        """Remove what a write has left that was killed."""
+        with suppress(FileNotFoundError, NotImplementedError):
+            written_at = location.fs.modified(location.path)
+            if datetime.now(UTC) - written_at.astimezone(UTC) > MAX_WRITE_TIME:
+                location.remove()
+
     def _rewrite(self, location: Location, copy: Callable[[Path, Path, Collection[str]], int]) -> None:
         """Replace an object by what a function leaves of it, if that is less, by way of the disk."""
         with tempfile.TemporaryDirectory(prefix="erase-") as folder:
             suffix = GZIP if location.path.endswith(GZIP) else ""
             old, new = Path(folder) / f"old{suffix}", Path(folder) / f"new{suffix}"
             download(location, old)
-            if copy(old, new, self.sources):
+            try:
+                is_changed = copy(old, new, self.sources)
+            except Exception as error:  # of any library: a file of others, or a damaged one
+                self.unread.append(str(location))
+                self._log.warning("Check '%s' by hand, and remove it: it can't be read: %s", location, error)
+                return
+            if is_changed:
                 put_sync(location, new)
 
     def _rewrite_table(self, name: str, entries: list[Entry], keys: Collection[str]) -> None:

@@ -56,7 +56,14 @@ class NightTable:
     _block_octets: int = 0
 
     @classmethod
-    def take(cls, manifest: Manifest, copy: Path, destination: Location, root: Location) -> NightTable:
+    def take(
+        cls,
+        manifest: Manifest,
+        copy: Path,
+        destination: Location,
+        root: Location,
+        count_erased: Callable[[Location], int] = lambda _: 0,
+    ) -> NightTable:
         """Copy a table to a temporary file, in constant memory.
 
         Decisions that a task has returned, and tables that are not below the root, are stored with the night.
@@ -65,13 +72,15 @@ class NightTable:
             copy.write_bytes(manifest.decisions)
         else:
             download(manifest.location, copy)
-        with copy.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        sha256 = _hash_file(copy)
         is_compressed = manifest.uri.endswith(GZIP)
         location = destination / NIGHT_FOLDER / f"{sha256}{SUFFIXES[is_compressed]}"
         if not manifest.decisions and is_below(manifest.location, root):
             location = manifest.location
-        return cls(manifest, copy, location, sha256)
+        elif location.size() is not None and count_erased(location):
+            download(location, copy)  # without the rows that were erased, which the task may still return
+            sha256 = _hash_file(copy)
+        return cls(manifest, copy, location, sha256, count_erased=count_erased)
 
     @property
     def kind(self) -> str:
@@ -155,6 +164,11 @@ class NightTable:
         """Read the salts, or make them: two tasks that close the night at the same time must use the same."""
         create_once(self.salts, "".join(f"{secrets.token_hex(SALT_BYTES)}\n" for _ in self.blocks).encode())
         return (self.salts.read() or b"").splitlines(keepends=True)
+
+
+def _hash_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def download(origin: Location, copy: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider.addresses import redact
+from airflow_provider.assess.tables import has_pyarrow
 from airflow_provider.evidence.chain import Chain, ChainRecord
 from airflow_provider.evidence.holds import (
     Hold,
@@ -94,6 +95,8 @@ class TraceFinder:
         if not (head or (self._root / NIGHTS).list_names()):
             raise ComplianceInputError(f"There are no nights at '{self._root}': give their root.")
         self._read_chain(head)
+        if not has_pyarrow() and any(name.endswith(".parquet") for name in self._find_names()):
+            raise ComplianceInputError("Install the extra `parquet`: there are Parquet files to change.")
         self._names = sorted(
             name for name in self._find_names() if not name.startswith(f"{EVIDENCE_FOLDER}/")
         )

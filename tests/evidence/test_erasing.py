@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -20,7 +21,7 @@ from airflow_provider.storage import atomic, names
 from airflow_provider.storage.jsonl import to_line, to_lines
 from airflow_provider.storage.nights import EarlierNights, Night, TaskKey, latest_rows
 from tests.evidence.erasable import ANNA, BERT, Tree
-from tests.evidence.nights import Nights
+from tests.evidence.nights import Nights, decision
 from tests.evidence.test_kills import COMPLETED, KILLED, in_process
 from tests.support.forking import may_fork
 
@@ -582,3 +583,37 @@ def test_lists_with_logins_are_erased_too(tree: Tree) -> None:
     shards.write_bytes(to_lines([{"source": address}, {"source": BERT}]))
     tree.erase(source)
     assert shards.read_bytes() == to_line({"source": BERT})
+
+
+def test_a_night_with_returned_decisions_is_closed_again_after_an_erasure(tree: Tree) -> None:
+    """The task still returns what an expert has decided on the erased document."""
+    parameters = tree.write_night(1, ANNA, BERT)
+    parameters["reviewed"] = [decision(ANNA), decision(BERT)]
+    tree.nights.close(1, **parameters)
+    tree.erase(ANNA)
+    assert tree.nights.close(1, **parameters, identity={"try_number": 2})["decisions"] == 1
+    assert tree.find_traces(ANNA) == []
+    assert tree.statuses() == "REPLACED OK OK OK"
+
+
+@pytest.mark.parametrize("name", ["findings/night=2026-03-01/a.parquet", "dt=2026-03-01/csv/a.csv.gz"])
+def test_file_that_can_not_be_read_is_named_and_the_rest_is_erased(tree: Tree, name: str) -> None:
+    tree.close(1, ANNA, BERT)
+    path = tree.path / name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"damaged")
+    erasure = tree.erasure(ANNA)
+    erasure.run(tree.jobs.extend)
+    assert erasure.unread == [f"{tree.root.uri}{name}"]
+    assert tree.find_traces(ANNA) == []
+    assert tree.verify()[-1].record["unread"] == 1
+
+
+def test_part_of_a_killed_write_is_erased(tree: Tree) -> None:
+    tree.close(1, ANNA, BERT)
+    old, new = (tree.path / f"dt=2026-03-01/.{digit * 16}.part" for digit in "12")
+    for path in (old, new):
+        path.write_text("Anna")
+    os.utime(old, (0, 0))
+    tree.erase(ANNA)
+    assert [path.exists() for path in (old, new)] == [False, True]
