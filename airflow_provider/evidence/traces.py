@@ -27,7 +27,7 @@ from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.reports.cutting import cut
 from airflow_provider.storage import names
 from airflow_provider.storage.jsonl import SUFFIXES, parse_line, read_lines
-from airflow_provider.storage.layout import EVIDENCE_FOLDER, HOLDS, MANIFEST, NIGHTS
+from airflow_provider.storage.layout import EVIDENCE_FOLDER, HOLDS, MANIFEST, NIGHTS, OWN_FOLDERS
 from airflow_provider.storage.locations import Location, parse_json, storage_errors
 
 SOURCE = re.compile(rb'"source":\s*("(?:[^"\\]|\\.)*")')
@@ -183,13 +183,15 @@ class TraceFinder:
         )
 
     def _objects(self, row: Mapping[str, Any]) -> set[str]:
-        """Return the objects below the root that a row names; others are not ours to remove."""
+        """Return the texts and results below the root that a row names; nothing else may be removed."""
         found = set()
         for path in (row.get(name) for name in OBJECT_COLUMNS):
             try:
-                found.add(find_object(self._places, path)[1])
+                inner = find_object(self._places, path)[1]
             except Problem:
                 continue
+            if OWN_FOLDERS.isdisjoint(inner.split("/")):
+                found.add(inner)
         return found
 
     def _blocks(self, sealing: Sealing) -> list[str]:

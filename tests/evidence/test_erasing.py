@@ -617,3 +617,16 @@ def test_part_of_a_killed_write_is_erased(tree: Tree) -> None:
     os.utime(old, (0, 0))
     tree.erase(ANNA)
     assert [path.exists() for path in (old, new)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "name", ["_evidence/nights/00000001.json", "dt=2026-03-01/_ingest/d/run/ingest/manifest.jsonl"]
+)
+def test_row_that_names_something_else_of_ours_does_not_remove_it(tree: Tree, name: str) -> None:
+    tree.close(1, BERT)
+    parameters = tree.write_night(2, ANNA)
+    manifest = Path(parameters["ingested"]["manifest"][7:])
+    row = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**row, "path": f"{tree.root.uri}{name}"}) + "\n")
+    tree.erase(ANNA)
+    assert tree.statuses() == "OK OK OK"
