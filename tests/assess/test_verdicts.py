@@ -182,8 +182,8 @@ def test_a_row_has_the_columns_of_its_cell_and_its_verdict(origin: dict[str, str
     assert {name: row.pop(name) for name in VERDICT_COLUMNS} == of_verdict
     assert row == {
         "night": "n2", "source": "in/a", "uuid": "u", "text_path": "s3://b/a.txt", "text_sha256": "t",
-        "cell": cell.digest, "framework_id": "1", "framework": "DORA", "assessment_id": "a-1",
-        "carried": origin is not None, "because": "document", **seen,
+        "cell": cell.digest, "framework_id": "1", "framework": "DORA", "framework_fingerprint": "f",
+        "assessment_id": "a-1", "carried": origin is not None, "because": "document", **seen,
     }  # fmt: skip
     (same,) = finding_rows(cell, [verdict | {"changed_from": None}], "n2")
     assert same["because"] is None

@@ -99,7 +99,7 @@ def test_the_printed_extras_make_a_night_run(
     assert ingested["completed"] == 1
     assert {row["category"] for row in findings} <= {"SUFFICIENTLY_REGULATED", "MISSING"}
     assert findings[0]["criterion"] == "R1"
-    (stored,) = [path for path in tmp_path.rglob("*.json") if "R1" in path.read_text()]
+    (stored,) = [path for path in tmp_path.rglob("results/*.json") if "R1" in path.read_text()]
     results = json.loads(stored.read_text())  # as the service sent them
     assert "category" not in str(results)
     read_again = ComplianceHook().findings_of(results)
