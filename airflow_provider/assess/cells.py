@@ -90,6 +90,11 @@ class Cell(Item):
         return self.key != make_key(self.source, self.framework_id)
 
     @property
+    def is_text(self) -> bool:
+        """Whether it is the text of a golden document: its job is one of content."""
+        return self.is_golden and not self.framework_id
+
+    @property
     def digest(self) -> str:
         """Identifies what is assessed: equal cells have equal verdicts. Empty where the text is unknown."""
         if not self.text_sha256:

@@ -138,11 +138,15 @@ def run(options: argparse.Namespace) -> int:
 def _add_jobs(
     jobs: dict[tuple[str, str], JournaledJob], kind: JobKind, task: Checkpoint, items: Iterable[Item]
 ) -> None:
+    from airflow_provider.assess.cells import Cell
+    from airflow_provider.waiting.kinds import JOBS
+
     for item in items:
         if item.job_id and item.has_left_job:
-            new = JournaledJob(kind, item.job_id, item.label, item.submitted_at, {})
+            of_item = JOBS if isinstance(item, Cell) and item.is_text else kind
+            new = JournaledJob(of_item, item.job_id, item.label, item.submitted_at, {})
             # A service may give one job to equal documents.
-            jobs.setdefault((kind.noun, item.job_id), new).tasks[task.name] = task.waits_until
+            jobs.setdefault((of_item.noun, item.job_id), new).tasks[task.name] = task.waits_until
 
 
 async def _cancel_and_poll(hook: ComplianceHook, jobs: Sequence[JournaledJob], named: set[str]) -> bool:
