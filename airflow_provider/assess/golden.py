@@ -17,7 +17,7 @@ from airflow_provider.assess.cells import Cell, make_cells, make_key
 from airflow_provider.assess.findings import fold
 from airflow_provider.assess.inputs import AssessedDocument, read_rows
 from airflow_provider.assess.task import AssessTask, RunEngine, hash_text, resume_cells
-from airflow_provider.assess.verdicts import entries_of
+from airflow_provider.assess.verdicts import entries_of, to_utc
 from airflow_provider.bulk.items import COMPLETED, FAILED, Steps, resume
 from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import (
@@ -342,7 +342,11 @@ class GoldenTask:
             )
             raise as_non_retryable(error)
         if self._on_drift == REASSESS:
-            self._task.judged_since |= {judged.framework_id: self._task.nights.night.at for judged in drifted}
+            for framework_id in {judged.framework_id for judged in drifted}:
+                ended = [
+                    cell for cell in self.cells if cell.framework_id == framework_id and cell.completed_at
+                ]
+                self._task.judged_since[framework_id] = min(to_utc(cell.completed_at) for cell in ended)
             frameworks = dict.fromkeys(judged.framework for judged in drifted)
             found += f" No earlier verdict on {enumerate_few(frameworks)} is carried forward."
         self._task.log.warning("%s", found)

@@ -69,7 +69,7 @@ class AssessTask:
     :param expires_at: until when the task may wait for assessments, as a timestamp
     :ivar found: the verdicts on each cell
     :ivar golden: golden documents, if there are any
-    :ivar judged_since: the night in which the judge of a framework has drifted last, by framework id
+    :ivar judged_since: since when verdicts are by the judge that has drifted last, by framework id
     """
 
     hook: ComplianceHook

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
@@ -62,7 +63,7 @@ def read_earlier_verdicts(
     :param account: of the service
     :param gone: keys of cells of frameworks that are no longer listed, which are only compared with
     :param changed_only: whether to carry verdicts forward
-    :param judged_since: before which night verdicts on a framework are not carried forward, by its id
+    :param judged_since: verdicts on a framework that are older are not carried forward, by its id
     """
     cells = list(cells)
     by_key = {cell.key: cell for cell in cells}
@@ -104,8 +105,7 @@ def find_carried(
             # Criteria that the service has not answered are asked again.
             if digest not in wanted or row["status"] != "COMPLETED" or row["unanswered"]:
                 continue
-            made_at = row["carried_from"]["night"] if row["carried_from"] else entry.night.at
-            if made_at < judged_since.get(row["framework_id"], ""):
+            if to_utc(row["completed_at"]) < judged_since.get(row["framework_id"], ""):
                 continue  # by a judge that has drifted since
             of_any.setdefault(digest, (entry, row))
             if (key := cell_key(row)) in wanted[digest]:
@@ -203,10 +203,20 @@ def describe_frameworks(frameworks: Iterable[AssessedFramework]) -> dict[str, tu
     return {framework.id: (framework.code_name, len(framework.criteria)) for framework in frameworks}
 
 
+def to_utc(at: object) -> str:
+    """Return a time so that it compares with others: services have time zones; empty if it is none."""
+    try:
+        time = datetime.fromisoformat(str(at))
+    except ValueError:
+        return ""
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC).isoformat("T", "microseconds")
+
+
 def read_judged_since(nights: EarlierNights, account: str) -> dict[str, str]:
-    """Return the night in which the judge of a framework has drifted last, by framework id.
+    """Return when it was known last that the judge of a framework had drifted, by framework id.
 
     Every night keeps what the night before knew: a verdict that is older is never carried forward again.
+    These are times of the clock, because another run may have an equal or a later logical date.
     """
     known: dict[str, str] = {}
     newest = ""

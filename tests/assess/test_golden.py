@@ -8,7 +8,9 @@ import json
 import random
 import shutil
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +29,7 @@ from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.waiting import rules
 from tests.assess.conftest import NightOutcome, Nights, attempts_of, read
 from tests.evidence.nights import close
+from tests.support.attempts import Attempts
 from tests.support.forking import Child, may_fork
 from tests.support.signals import signalled_when, until
 
@@ -252,6 +255,27 @@ def test_cell_that_failed_in_the_night_of_the_drift_is_not_carried_from_before_i
     (again,) = {row["framework"] for row in third.rows if not row["carried_from"]}
     assert again == "DORA"
     assert {row["category"] for row in third.findings if row["criterion"] == CHANGED} == {BAD}
+
+
+def test_verdict_of_the_earlier_judge_in_another_run_of_the_date_is_not_carried(
+    service: Emulator, nights: Nights, golden: str
+) -> None:
+    run(nights, golden=golden)
+    texts = {**TEXTS, "in/new.pdf": "scope of services"}
+    other = start(nights, texts)
+    dag_run = SimpleNamespace(logical_date=datetime(2026, 3, 2, tzinfo=UTC))
+    assert counts(
+        NightOutcome(Attempts(identity={"run_id": "x"}, context={"dag_run": dag_run}).run(other))
+    ) == (
+        3,
+        12,
+    )
+    service.configure(model=2)
+    documents = other.documents
+    for number in (2, 3):
+        task = start(nights, golden=golden, documents=documents)
+        night = NightOutcome(attempts_of(number).run(task))
+        assert {row["category"] for row in night.findings if row["criterion"] == CHANGED} == {BAD}
 
 
 def test_drift_with_fail_publishes_nothing_until_it_is_decided(
