@@ -54,7 +54,8 @@ def test_five_kills_leave_one_row_and_one_whole_text_per_document(
     result = Child(attempt(folder, outcome)).result()
     assert (result["completed"], result["failed"]) == (DOCUMENTS, 0)
     assert outcome.texts == {str(sample.path): sample.text for sample in samples}
-    assert len(outcome.files) == DOCUMENTS
+    # A kill in the middle of a write may leave the unnamed beginning of an object.
+    assert len([name for name in outcome.files if not name.endswith(".part")]) == DOCUMENTS
     submits = service.count("submit_file")
     assert DOCUMENTS <= submits <= DOCUMENTS + KILLS * CONCURRENCY
 
