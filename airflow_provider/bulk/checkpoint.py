@@ -46,7 +46,7 @@ class Checkpoint:
     The lease is a small object that every process overwrites when it starts: the last writer owns the task
     instance. Airflow may take a running attempt for dead, and start the next one beside it. An attempt that
     hung before it took the lease does not take it from the next one. Every owner has a higher epoch than all
-    before it: a record that an older one writes late replaces none of its own, whatever their clocks say.
+    before it: a record that an older one writes late replaces none of its own, even if their clocks differ.
 
     Journal and lease may be deleted at any time, such as by a lifecycle rule: then more is done again, and
     the owner writes a new lease.

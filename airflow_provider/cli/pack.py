@@ -72,7 +72,7 @@ COMMAND = Command(
     options=(
         option("uri", metavar="ROOT", help="root of the nights, or what is below it; a URI or a local path"),
         option("--from", dest="first", type=parse_date, metavar="DATE", help="the first night"),
-        option("--to", dest="last", type=parse_date, metavar="DATE", help="the last night"),
+        option("--to", dest="last", type=parse_date, metavar="DATE", help="the latest night"),
         option("--sample", type=_number, default=0, metavar="N", help="draw that many documents"),
         option("--seed", default="0", metavar="TEXT", help="of the sample: another one draws others"),
         option(

@@ -66,7 +66,7 @@ class Errors:
         # Without a sign that others succeed it is retried for five minutes.
         "fault a: 2; fault a: 6; fault a: 18; fault a: 54; fault a: 120; wait 299.9; fault a: 120",
         "fault a: 2; fault a: 6; wait 300; fault a: fails",
-        "fault a: 2; fetched b; fault a: 6; fault a: 18",  # another step is no sign
+        "fault a: 2; fetched b; fault a: 6; fault a: 18",  # another step says nothing
         # Errors before a success are forgotten.
         "fault a: 2; fault a: 6; success a; wait 1; success b; fault a: 2; fault a: 6",
         # Many items in a row end the attempt; few, however often, do not, and a success restarts the count.

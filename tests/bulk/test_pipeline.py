@@ -183,7 +183,7 @@ def test_all_items_continue_when_one_of_them_succeeds_after_an_outage(night: Nig
         (None, DONE | {"completed_at": "yesterday"}, "Unexpected ValueError: Invalid isoformat", False),
     ],
 )
-def test_what_is_wrong_with_one_item_fails_it_alone(
+def test_fault_of_one_item_fails_it_alone(
     night: Night, outcome: Any, job: Any, error: str, is_permanent: bool
 ) -> None:
     night.script({"a": {0: job}, "b": {0: DONE}}, {"submit a": [outcome] if outcome else []})

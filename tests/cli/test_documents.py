@@ -169,6 +169,9 @@ def test_golden_proposes_documents_on_which_experts_decided_spread_over_categori
     }
     assert [line["text_sha256"] for line in printed.lines if "6.pdf" in line["source"]] == ["60"]
     assert len(call("golden", tmp_path).lines) == 7
+    forged = tmp_path / "dt=2026-03-02" / "decisions.jsonl"
+    forged.write_text(forged.read_text().replace("MISSING", "SUFFICIENTLY_REGULATED"))
+    assert "s3://in/9.pdf" not in {line["source"] for line in call("golden", tmp_path).lines}
 
 
 def test_golden_says_if_no_expert_has_decided(root: Path, tmp_path: Path, call: Call) -> None:

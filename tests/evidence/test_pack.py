@@ -213,7 +213,7 @@ def test_existing_file_is_never_overwritten(pack: Pack, tmp_path: Path) -> None:
     assert (tmp_path / "pack.zip").read_text() == "good"
 
 
-def test_what_has_changed_is_reported_and_left_out(pack: Pack, tmp_path: Path, root: Path) -> None:
+def test_changed_text_is_reported_and_left_out(pack: Pack, tmp_path: Path, root: Path) -> None:
     (root / "dt=2026-01-02/document-3.txt").write_text("forged")
     code, output = pack("--source", source(3))
     assert code == 1

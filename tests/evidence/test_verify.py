@@ -379,7 +379,7 @@ def test_the_example_of_the_format_is_right(tmp_path: Path) -> None:
 
 
 def test_rows_that_are_absent_are_missing(root: Path, verify: Verify) -> None:
-    """A dash instead of a salt says that the rows of a document are not there; it is no excuse."""
+    """A dash instead of a salt says that the rows of a document are not there; it does not excuse that."""
     table, salts = (
         root / "dt=2026-01-03/_tables/ingest.jsonl",
         only(root, "dt=2026-01-03/_tables/ingest.jsonl.*.salts"),

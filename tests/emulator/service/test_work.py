@@ -69,9 +69,7 @@ def test_it_has_no_result_until_it_is_finished(raw: Raw, service: Emulator, kind
 
 @each_kind
 @pytest.mark.parametrize("jobs", ["instant", "manual"])
-def test_what_is_cancelled_is_deleted_in_any_status(
-    raw: Raw, service: Emulator, kind: Kind, jobs: str
-) -> None:
+def test_cancelled_job_is_deleted_in_any_status(raw: Raw, service: Emulator, kind: Kind, jobs: str) -> None:
     service.configure(jobs=jobs)
     uuid = kind.submit(raw)
     response = raw.delete(f"{kind.path}/{uuid}")
