@@ -1,6 +1,7 @@
 """Two commits beside each other and beside bare scripts: `make bench-compare BASE=<commit>`.
 
-The package of the other commit is put into a folder of its own, with the benchmarks of this one. The commits
+The package of the other commit is put into a folder of its own, with the benchmarks and the
+emulator of this one. The commits
 take turns, three rounds each, and the best of each counts. `-` is for what the other commit does not have.
 """
 
@@ -100,7 +101,8 @@ def main(arguments: Sequence[str] = ()) -> int:
             ["git", "archive", options.base, "airflow_provider"], cwd=ROOT, capture_output=True, check=True
         )
         subprocess.run(["tar", "x", "-C", folder], input=archive.stdout, check=True)
-        for name in ("benchmarks", "tests"):
+        for name in ("benchmarks", "tests", "airflow_provider/emulator"):
+            shutil.rmtree(Path(folder) / name, ignore_errors=True)
             shutil.copytree(ROOT / name, Path(folder) / name)
         print(
             f"{'':<17}{'':<9}{'bare':>9}{'before':>9}{'after':>9}{'after/before':>14}{'after/bare':>12}",
