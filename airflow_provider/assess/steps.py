@@ -34,7 +34,7 @@ class AssessSteps(Steps[Cell]):
     :param frameworks: by id
     :param target: returns where the results of a cell go
     :param found: gets the verdicts of each cell
-    :ivar submitted: ids of assessments of this task
+    :ivar submitted: ids of assessments of this task, normalized
     """
 
     kind: ClassVar[JobKind] = ASSESSMENTS
@@ -54,12 +54,12 @@ class AssessSteps(Steps[Cell]):
         framework = self.frameworks[item.framework_id]
         payload = self.payload.render(self.documents[item.source], framework.fields)
         assessment = await self.client.submit_assessment(payload)
-        self.submitted.add(assessment.id)
+        self.submitted.add(_normalize_id(assessment.id))
         return to_record(assessment)
 
     async def fetch(self, item: Cell) -> None:
         """Store the results byte for byte, then read the verdicts in them."""
-        self.submitted.add(item.job_id)
+        self.submitted.add(_normalize_id(item.job_id))
         body, results = await self.client.get_raw_assessment_results(item.job_id)
         self._check(results, item.job_id)
         item.results_sha256 = hashlib.sha256(body).hexdigest()
@@ -77,12 +77,12 @@ class AssessSteps(Steps[Cell]):
             record = self.hook.translate_assessment(dict(self.client.settings.profile.convert(results)))
         except Exception:
             return
-        own, others = _normalize_id(assessment_id), {_normalize_id(other) for other in self.submitted}
+        own = _normalize_id(assessment_id)
         ids = {
             name: _normalize_id(record[name]) for name in ("assessmentId", *RESULT_IDS) if record.get(name)
         }
         named = ids.get("assessmentId") or next((ids[name] for name in RESULT_IDS if name in ids), own)
-        if named != own and ("assessmentId" in ids or named in others):
+        if named != own and ("assessmentId" in ids or named in self.submitted):
             raise ComplianceProtocolError(
                 f"The results of assessment '{assessment_id}' name another one, '{named[:100]}': check for a "
                 "cache in front of the service."

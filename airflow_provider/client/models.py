@@ -7,16 +7,15 @@ import logging
 import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, Self, TypeVar, cast
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
     ValidationError,
-    ValidationInfo,
-    ValidatorFunctionWrapHandler,
     field_validator,
     model_validator,
 )
@@ -71,14 +70,19 @@ class WireModel(BaseModel):
         allow_inf_nan=False,
     )
 
-    @field_validator("*", mode="wrap")
+    @model_validator(mode="wrap")
     @classmethod
-    def _ignore_invalid(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    def _ignore_invalid(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         try:
-            return handler(value)
-        except ValidationError:
-            log.debug("%s.%s has an invalid value: ignored.", cls.__name__, info.field_name)
-            return cls.model_fields[str(info.field_name)].get_default(call_default_factory=True)
+            return handler(data)
+        except ValidationError as error:
+            invalid = {str(problem["loc"][0]) for problem in error.errors() if problem["loc"]}
+            if not isinstance(data, dict) or not invalid:
+                raise
+            log.debug("%s has invalid values, which are ignored: %s", cls.__name__, sorted(invalid))
+            return handler(
+                {name: value for name, value in data.items() if invalid.isdisjoint((name, to_camel(name)))}
+            )
 
 
 def _default_to_utc(value: datetime) -> datetime:
@@ -128,10 +132,14 @@ class Framework(WireModel):
     criteria: list[Criterion] = Field(default_factory=list)
     raw: dict[str, Any] = Field(default_factory=dict, repr=False, exclude=True)
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _keep_raw(cls, data: Any) -> Any:
-        return {**data, "raw": data} if isinstance(data, dict) else data
+    def _keep_raw(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        framework = handler(data)
+        if isinstance(data, dict):
+            framework.raw.clear()  # of a field that the service calls so, too
+            framework.raw.update(data)
+        return framework
 
     @field_validator("criteria", mode="before")
     @classmethod

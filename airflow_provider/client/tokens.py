@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from pydantic import SecretStr
+from pydantic import ConfigDict, SecretStr
 
 from airflow_provider.client.http.wire import Call, HttpResponse, LocalIO, Pause, Step
 from airflow_provider.client.models import WireModel
@@ -99,6 +99,8 @@ class TokenSet:
 
 class TokenResponse(WireModel):
     """Response of the token endpoint; its fields are snake case on the wire."""
+
+    model_config = ConfigDict(alias_generator=None)
 
     access_token: SecretStr = SecretStr("")
     refresh_token: SecretStr = SecretStr("")
@@ -279,9 +281,7 @@ class TokenCache:
 
     def _parse(self, response: HttpResponse) -> TokenResponse:
         record = response.json()
-        parsed = TokenResponse.model_validate(
-            record if isinstance(record, dict) else {}, by_name=True, by_alias=False
-        )
+        parsed = TokenResponse.model_validate(record if isinstance(record, dict) else {})
         token = parsed.access_token.get_secret_value()
         url = response.url
         if not token:

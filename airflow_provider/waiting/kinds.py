@@ -271,4 +271,6 @@ def to_record(model: ContentJob | Assessment) -> Record:
 
 def _printable(text: str) -> str:
     """Return a name on one line; not with escapes, whose backslash would separate it as in a path."""
+    if text.isprintable():
+        return text
     return "".join(letter if letter.isprintable() else "_" for letter in text)
