@@ -7,10 +7,13 @@ content is complete before a store gets it: in memory, or in a file on this mach
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import secrets
 import shutil
+import tempfile
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from io import BytesIO
@@ -19,7 +22,7 @@ from typing import IO, Any
 from weakref import WeakKeyDictionary
 
 from airflow_provider.event_loop import in_thread
-from airflow_provider.storage.locations import Location, storage_errors
+from airflow_provider.storage.locations import Location, causes, storage_errors
 from airflow_provider.storage.names import add_mark
 
 BLOCK_BYTES = 5 << 20  # the minimum size of a part on S3
@@ -34,11 +37,56 @@ CONFLICT_CODES = frozenset({"ConditionalRequestConflict", "OperationAborted", "4
 CONFLICT_DELAYS_SECONDS = (0.2, 1.0, 3.0)  # another writer is at it: wait until it is done
 NO_LINK_ERRORS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 MARK_CHARS = 12  # of the hash in a name
+GZIP_FORMAT = 31  # for zlib, which writes neither name nor time: same content, same bytes
 
 _refuses: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # whether a store refuses to create what exists
 
 Content = bytes | Path
 """Bytes, or a file on this machine with them."""
+
+
+class Draft:
+    """Content in progress: in memory while it has one part, else in a file on this machine. Blocks.
+
+    :param location: where it will be, for errors
+    :param level: of its compression; None if it is not compressed
+    :ivar size: of what it has so far, like `sha256`
+    """
+
+    def __init__(self, location: Location, level: int | None = None) -> None:
+        self.size = 0
+        self._file: IO[bytes] | None = None
+        self._location = location
+        self._compressor = None if level is None else zlib.compressobj(level, wbits=GZIP_FORMAT)
+        self._hash = hashlib.sha256()
+
+    @property
+    def sha256(self) -> str:
+        """The hash of its bytes."""
+        return self._hash.hexdigest()
+
+    def add(self, part: bytes | bytearray, *, is_last: bool = False) -> Content:
+        """Add a part; return all parts."""
+        data = bytes(part)
+        if self._compressor:
+            data = self._compressor.compress(data) + (self._compressor.flush() if is_last else b"")
+        self._hash.update(data)
+        self.size += len(data)
+        if is_last and not self._file:
+            return data
+        with storage_errors(self._location):
+            self._file = self._file or tempfile.NamedTemporaryFile()  # noqa: SIM115 - see `close`
+            self._file.write(data)
+            self._file.flush()
+        return Path(self._file.name)
+
+    def close(self) -> None:
+        """Remove what is on this machine."""
+        if self._file:
+            self._file.close()
+
+    def __del__(self) -> None:
+        self.close()
 
 
 async def put(location: Location, content: Content) -> None:
@@ -121,12 +169,10 @@ def _try_create(location: Location, content: Content) -> bool:
 
 def _error_codes(error: BaseException) -> Iterator[str]:
     """Yield the codes that S3 gave: s3fs knows only the answer of Amazon's own to a failed condition."""
-    cause: BaseException | None = error
-    while cause is not None:
+    for cause in causes(error):
         response = getattr(cause, "response", None)
         if isinstance(response, dict):
             yield str(response.get("Error", {}).get("Code"))
-        cause = cause.__cause__ or cause.__context__
 
 
 def _write(location: Location, content: Content, *, replace: bool) -> bool:
@@ -141,7 +187,7 @@ def _write(location: Location, content: Content, *, replace: bool) -> bool:
         return False
     fs.makedirs(folder, exist_ok=True)
     try:
-        with _open(content) as source, fs.open(part, "wb") as file:
+        with open_content(content) as source, fs.open(part, "wb") as file:
             shutil.copyfileobj(source, file, BLOCK_BYTES)
         fs.mv(part, location.path)
     except BaseException:
@@ -155,7 +201,7 @@ def _write_file(path: Path, part: Path, content: Content, *, replace: bool) -> b
     """Write a file to a disk; it is synced, like its name."""
     _make_directory(path.parent)
     try:
-        with _open(content) as source, part.open("xb") as file:
+        with open_content(content) as source, part.open("xb") as file:
             shutil.copyfileobj(source, file, BLOCK_BYTES)
             file.flush()
             os.fsync(file.fileno())
@@ -184,7 +230,8 @@ def _link(part: Path, path: Path) -> bool:
     return True
 
 
-def _open(content: Content) -> IO[bytes]:
+def open_content(content: Content) -> IO[bytes]:
+    """Open content to read it."""
     return BytesIO(content) if isinstance(content, bytes) else content.open("rb")
 
 

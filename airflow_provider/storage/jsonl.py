@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import io
 import json
 import logging
-import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.storage.atomic import put_sync
+from airflow_provider.storage.atomic import Content, Draft, open_content, put_sync
 from airflow_provider.storage.locations import Location, storage_errors
 
 log = logging.getLogger(__name__)
@@ -25,7 +22,7 @@ READ_AHEAD_BYTES = 1 << 20
 BUFFER_BYTES = 1 << 18
 GZIP = ".gz"
 SUFFIXES = (".jsonl", f".jsonl{GZIP}")  # of tables
-GZIP_FORMAT, GZIP_LEVEL = 31, 3  # for zlib, which writes no time into the header: same rows, same bytes
+GZIP_LEVEL = 3
 
 Row = dict[str, Any]
 
@@ -54,12 +51,13 @@ class TableFile:
     """
 
     def __init__(self, location: Location, *, keeps_name: bool = False) -> None:
+        is_compressed = location.path.endswith(GZIP)
         self.location, self.sha256 = location, ""
-        self._keeps_name = keeps_name or location.path.endswith(GZIP)
+        self._keeps_name = keeps_name or is_compressed
         self._other: Location | None = None  # that an earlier attempt may have written, under the other name
-        self._buffer, self._size = bytearray(), 0
-        self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed when it is published
-        self._gzip = _compressor() if location.path.endswith(GZIP) else None
+        self._buffer = bytearray()
+        self._draft, self._is_large = Draft(location, GZIP_LEVEL if is_compressed else None), False
+        self._content: Content = b""
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows."""
@@ -71,38 +69,31 @@ class TableFile:
         if len(self._buffer) >= BUFFER_BYTES:
             self._flush()
 
-    def _flush(self) -> None:
-        data, self._buffer = bytes(self._buffer), bytearray()
-        with storage_errors(self.location):
-            self._size += len(data)
-            if not (self._gzip or self._keeps_name) and self._size > MAX_PLAIN_BYTES:
-                self._gzip, plain, self._file = _compressor(), self._file, tempfile.NamedTemporaryFile()  # noqa: SIM115
-                plain.seek(0)
-                while piece := plain.read(BUFFER_BYTES):
-                    self._file.write(self._gzip.compress(piece))
-                plain.close()
-            self._file.write(self._gzip.compress(data) if self._gzip else data)
+    def _flush(self, *, is_last: bool = False) -> None:
+        part, self._buffer = self._buffer, bytearray()
+        is_plain = not (self._keeps_name or self._is_large)
+        if is_plain and self._draft.size + len(part) > MAX_PLAIN_BYTES:
+            plain, self._draft, self._is_large = self._draft, Draft(self.location, GZIP_LEVEL), True
+            with storage_errors(self.location), open_content(plain.add(b"", is_last=True)) as file:
+                while piece := file.read(BUFFER_BYTES):
+                    self._draft.add(piece)
+            plain.close()
+        self._content = self._draft.add(part, is_last=is_last)
 
     def complete(self) -> None:
         """Give it its name: no line is added any more."""
-        self._flush()
-        with storage_errors(self.location):
-            self._file.write(self._gzip.flush() if self._gzip else b"")
-            self._file.seek(0)
-            self.sha256 = hashlib.file_digest(self._file, "sha256").hexdigest()
+        self._flush(is_last=True)
+        self.sha256 = self._draft.sha256
         if not self._keeps_name:
             plain, compressed = twins(self.location)
-            self.location, self._other = (compressed, plain) if self._gzip else (plain, compressed)
+            self.location, self._other = (compressed, plain) if self._is_large else (plain, compressed)
 
     def publish(self) -> None:
         """Write it to its store, atomically; there is never one of each name."""
-        put_sync(self.location, Path(self._file.name))
-        self._file.close()
+        put_sync(self.location, self._content)
+        self._draft.close()
         if self._other:
             remove_if_exists(self._other)
-
-    def __del__(self) -> None:
-        self._file.close()
 
 
 def write_table(location: Location, rows: Iterable[Mapping[str, Any]]) -> TableFile:
@@ -129,10 +120,6 @@ def remove_if_exists(location: Location) -> None:
         is_there = location.fs.exists(location.path)
     if is_there:
         location.remove()
-
-
-def _compressor() -> Any:
-    return zlib.compressobj(GZIP_LEVEL, wbits=GZIP_FORMAT)
 
 
 def read_lines(location: Location) -> Iterator[bytes]:

@@ -247,7 +247,7 @@ def storage_errors(location: Location, action: Action = "written") -> Iterator[N
         raise
     except Exception as error:
         mapped = _map_error(error, location, action)
-        texts = (f"{type(cause).__name__}: {one_line(redact_text(str(cause)))}" for cause in _causes(error))
+        texts = (f"{type(cause).__name__}: {one_line(redact_text(str(cause)))}" for cause in causes(error))
         masked = StoreError(", caused by ".join(texts)).with_traceback(error.__traceback__)
         try:
             raise mapped from masked
@@ -263,7 +263,7 @@ def error_text(error: BaseException) -> str:
 def _map_error(error: Exception, location: Location, action: Action) -> ComplianceError:
     problem = f"'{location}' can't be {action}: {error_text(error).removesuffix('.')}."
     is_local, permission = location.is_local, _PERMISSIONS[action]
-    for cause in _causes(error):
+    for cause in causes(error):
         status = getattr(cause, "status_code", None) or getattr(cause, "code", None)
         kind = type(cause).__name__
         if isinstance(cause, PermissionError) or status in (401, 403) or "Credential" in kind:
@@ -287,12 +287,13 @@ def _map_error(error: Exception, location: Location, action: Action) -> Complian
         else:
             continue
         return ComplianceStorageDeniedError(f"{problem} {advice}")
-    is_full = any(getattr(cause, "errno", None) in (ENOSPC, EDQUOT) for cause in _causes(error))
+    is_full = any(getattr(cause, "errno", None) in (ENOSPC, EDQUOT) for cause in causes(error))
     advice = "Free space or choose another destination" if is_full else "Check that the store is reachable"
     return ComplianceStorageError(f"{problem} {advice}, then retry.")
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Iterate over an error and what has led to it."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
