@@ -94,8 +94,8 @@ def find_carried(
     """
     wanted: dict[str, dict[str, Cell]] = {}
     for cell in cells:
-        if cell.digest:
-            wanted.setdefault(cell.digest, {})[cell.key] = cell
+        if digest := cell.digest:
+            wanted.setdefault(digest, {})[cell.key] = cell
     of_any: dict[str, tuple[Entry, Row]] = {}
     row: Row
     entries = (entry for entry in nights.entries(same_time=True) if entry.account == account)
@@ -105,7 +105,8 @@ def find_carried(
             # Criteria that the service has not answered are asked again.
             if digest not in wanted or row["status"] != "COMPLETED" or row["unanswered"]:
                 continue
-            if to_utc(row["completed_at"]) < judged_since.get(row["framework_id"], ""):
+            since = judged_since.get(row["framework_id"])
+            if since and to_utc(row["completed_at"]) < since:
                 continue  # by a judge that has drifted since
             of_any.setdefault(digest, (entry, row))
             if (key := cell_key(row)) in wanted[digest]:

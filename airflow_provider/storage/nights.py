@@ -171,7 +171,7 @@ class Entry:
         body = json.dumps(record).encode() + b"\n" + self.keys
         return b"%08x\n" % crc32(body) + body
 
-    @property
+    @cached_property
     def path(self) -> str:
         """Where it is below the root."""
         key = names.digest(json.dumps([self.night.run, *vars(self.task).values()]))
