@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from airflow_provider.addresses import redact
+from airflow_provider.client.http.uploads import is_denied, is_missing
 from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceInputError,
@@ -264,9 +265,7 @@ def _map_error(error: Exception, location: Location, action: Action) -> Complian
     problem = f"'{location}' can't be {action}: {error_text(error).removesuffix('.')}."
     is_local, permission = location.is_local, _PERMISSIONS[action]
     for cause in causes(error):
-        status = getattr(cause, "status_code", None) or getattr(cause, "code", None)
-        kind = type(cause).__name__
-        if isinstance(cause, PermissionError) or status in (401, 403) or "Credential" in kind:
+        if is_denied(cause):
             if is_local:
                 advice = f"Check that the worker may {permission}."
             elif location.conn_id:
@@ -277,12 +276,12 @@ def _map_error(error: Exception, location: Location, action: Action) -> Complian
                     f"Check that the environment of the worker has credentials that may {permission}, or add "
                     f"a connection to the URI: {location.protocol}://conn_id@…."
                 )
-        elif isinstance(cause, FileNotFoundError) or status == 404:
+        elif is_missing(cause):
             container = f"Create the bucket or container '{location.container}', or correct the URI."
             advice = "Correct the path." if is_local else container
         elif isinstance(cause, IsADirectoryError | NotADirectoryError | FileExistsError):
             advice = "Choose a path that is not taken by another file or folder."
-        elif kind == "ParamValidationError":
+        elif type(cause).__name__ == "ParamValidationError":
             advice = "Correct the URI."
         else:
             continue

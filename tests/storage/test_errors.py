@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from typing import Any
 
 import pytest
 
@@ -37,6 +38,40 @@ def test_a_denied_action_names_the_permission_to_check(action: Action, permissio
             f"credentials that may {permission}, or add a connection to the URI: s3://conn_id@…."
         ),
     }
+
+
+class LibraryError(Exception):
+    """As of botocore, gcsfs or Azure, before it is one of Python's."""
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__("refused")
+        vars(self).update(values)
+
+
+class NoCredentialsError(Exception):
+    """As of botocore."""
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (LibraryError(response={"ResponseMetadata": {"HTTPStatusCode": 403}}), "Check the credentials"),
+        (LibraryError(status_code=401), "Check the credentials"),
+        (LibraryError(code=403), "Check the credentials"),
+        (NoCredentialsError(), "Check the credentials"),
+        (LibraryError(response={"ResponseMetadata": {"HTTPStatusCode": 404}}), "Create the bucket"),
+        (LibraryError(code=404), "Create the bucket"),
+        (LibraryError(code=503), None),
+        (LibraryError(code="403"), None),
+    ],
+)
+def test_refusal_of_a_store_is_final_however_its_library_says_it(
+    error: Exception, advice: str | None
+) -> None:
+    with pytest.raises(ComplianceStorageError) as raised, storage_errors(Location("s3://c@b/k")):
+        raise RuntimeError from error
+    assert isinstance(raised.value, ComplianceStorageDeniedError) is (advice is not None)
+    assert (advice or "then retry") in str(raised.value)
 
 
 SECRET = "s3cr3t/0123+AbC"

@@ -30,7 +30,7 @@ UPLOAD_CHUNK_BYTES = 1024**2
 CLOSE_SECONDS = 1.0
 PDF = "application/pdf"
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
-NOT_FILES = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+NOT_FILES = (NotADirectoryError, IsADirectoryError)
 NOT_FILE_NUMBERS = (errno.ELOOP, errno.ENAMETOOLONG)
 HTML_STARTS = (b"<!doctype html", b"<html")
 
@@ -256,20 +256,31 @@ def _map_read_error(error: Exception, label: str, stream: IO[bytes] | None) -> C
         return ComplianceInputError(
             f"'{label}' can't be read twice, so it could not be sent again: pass a path, or copy it."
         )
-    if isinstance(error, PermissionError) or status in (401, 403) or "Credential" in name:
+    if is_denied(error):
         return ComplianceInputError(
             f"No permission to read '{label}' ({name}): check the permissions of the file, or the "
             "credentials for its store."
         )
     is_invalid = isinstance(error, ValueError) and stream is None
-    if is_invalid or isinstance(error, NOT_FILES) or number in NOT_FILE_NUMBERS or status == 404:
+    if is_invalid or isinstance(error, NOT_FILES) or number in NOT_FILE_NUMBERS or is_missing(error):
         return ComplianceInputError(f"There is no file {label!r} ({reason or name}): check the path.")
     # Not the error's text: a storage library may show a signed URL.
     reason = reason or (f"{name}, status {status}" if status else name)
     return ComplianceReadError(f"'{label}' can't be read ({reason}): retry, and check its store.")
 
 
-def _status(error: Exception) -> int | None:
+def is_denied(error: BaseException) -> bool:
+    """Return whether a store has refused credentials, or what they may do."""
+    has_status = _status(error) in (401, 403)
+    return has_status or isinstance(error, PermissionError) or "Credential" in type(error).__name__
+
+
+def is_missing(error: BaseException) -> bool:
+    """Return whether a store does not have an object, or its bucket."""
+    return isinstance(error, FileNotFoundError) or _status(error) == 404
+
+
+def _status(error: BaseException) -> int | None:
     """Return the HTTP status of a botocore, gcsfs or Azure error, if any."""
     response = getattr(error, "response", None)
     metadata = response.get("ResponseMetadata") if isinstance(response, dict) else None
