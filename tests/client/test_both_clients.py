@@ -48,13 +48,6 @@ def test_303_that_does_not_name_the_job_is_confirmed_by_a_batch(
         run("get_status", UUID)
 
 
-def test_text_sent_as_octets_is_a_text(run: Any, service: Service) -> None:
-    service.on(TEXT, Reply(body="Prüfung".encode(), headers={"Content-Type": "application/octet-stream"}))
-    target = io.BytesIO()
-    run("download_content", UUID, target)
-    assert target.getvalue().decode() == run("get_content", UUID) == "Prüfung"
-
-
 def test_submit_url_sends_json_and_returns_the_job(run: Any, service: Service) -> None:
     service.on(f"POST {CONTENT}/url", ACCEPT_ENCODING)
     job = run("submit_url", "https://example.com/privacy-policy")
@@ -62,14 +55,6 @@ def test_submit_url_sends_json_and_returns_the_job(run: Any, service: Service) -
     (request,) = service.requests_to(f"POST {CONTENT}/url")
     assert request.headers["content-type"] == "application/json"
     assert request.json == {"url": "https://example.com/privacy-policy"}
-
-
-@pytest.mark.parametrize("origin", ["https://evil.example", "//evil.example", "http://[::1"])
-def test_a_location_on_another_origin_is_not_used(run: Any, service: Service, origin: str) -> None:
-    elsewhere = f"{origin}{CONTENT}/{UUID}/status"
-    service.on(f"POST {CONTENT}/url", Reply(202, headers={"Location": elsewhere}))
-    with pytest.raises(exc.ComplianceProtocolError, match="neither an id nor a usable Location"):
-        run("submit_url", "https://example.com")
 
 
 @pytest.mark.parametrize("source", ["path", "str", "file", "middle of a file"])
@@ -123,13 +108,6 @@ SUBMITS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "refresh": (f"POST {CONTENT}/{UUID}/refresh", (UUID,)),
     "submit_assessment": ("POST /api/v1/assessments", ({"a": 1},)),
 }
-READS: dict[str, tuple[str, tuple[Any, ...]]] = {
-    "get_status": (STATUS, (UUID,)),
-    "get_statuses": (f"POST {CONTENT}/status/batch", ([UUID],)),
-    "get_content": (TEXT, (UUID,)),
-    "cancel": (f"DELETE {CONTENT}/{UUID}", (UUID,)),
-    "cancel_assessment": ("DELETE /api/v1/assessments/1", ("1",)),
-}
 HTML = {"Content-Type": "text/html; charset=utf-8"}
 PAGES = [
     Reply(body=b"<html>Sign in</html>", headers=HTML),
@@ -159,18 +137,6 @@ def test_a_submit_without_an_answer_of_the_service_is_uncertain_and_never_repeat
     assert caught.value.transient
     assert "accepted the submit" not in str(caught.value)
     assert len(service.requests_to(route)) == 1
-
-
-@pytest.mark.parametrize("page", PAGES, ids=str)
-@pytest.mark.parametrize("method", READS)
-def test_page_in_response_to_another_call_is_a_transient_protocol_error(
-    run: Any, service: Service, method: str, page: Reply
-) -> None:
-    route, args = READS[method]
-    service.on(route, page)
-    with pytest.raises(exc.ComplianceProtocolError) as caught:
-        run(method, *args)
-    assert caught.value.transient
 
 
 def test_an_error_that_the_caller_handles_is_not_that_of_the_request(
@@ -218,16 +184,6 @@ def test_a_submit_that_gets_no_answer_in_time_is_uncertain(connect: Any, service
     run = logged_in(connect, settings_for(service.url, timeout=0.2))
     with pytest.raises(exc.ComplianceUncertainError, match="timed out"):
         run("submit_url", "https://example.com")
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [Reply(500), Reply(503), Reply(408), Raw(reset=True), Raw(), Raw(b"HTTP/1.1 200 OK\r\nContent-Le")],
-    ids=str,
-)
-def test_a_read_survives_passing_faults(run: Any, service: Service, fault: Any) -> None:
-    service.on(STATUS, fault, fault, RUNNING)
-    assert run("get_status", UUID).status == "RUNNING"
 
 
 def test_refused_connection_is_a_transient_error_that_names_the_address(

@@ -21,13 +21,6 @@ def chunked(*chunks: bytes, end: bool = True) -> bytes:
     return head + body + (b"0\r\n\r\n" if end else b"")
 
 
-def test_an_empty_text_is_empty(run: Any, service: Service) -> None:
-    service.on(TEXT, Reply(body=b"", headers={"Content-Type": "text/plain"}))
-    target = io.BytesIO()
-    assert run("download_content", UUID, target) == 0
-    assert run("get_content", UUID) == ""
-
-
 class Silent(io.BytesIO):
     """Says nothing of what it has written, like paramiko's SFTPFile."""
 

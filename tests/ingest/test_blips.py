@@ -10,7 +10,6 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_provider import exceptions as exc
 from airflow_provider.bulk import backoff
 from airflow_provider.bulk.backoff import AdaptiveLimiter
-from airflow_provider.client.aio import AsyncComplianceClient
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.ingest.documents import Document, IngestSteps
@@ -104,27 +103,6 @@ def test_a_job_that_is_gone_after_each_deferral_is_submitted_again_once(
     assert counts(attempts.run(task)) == (0, 1, 0)
     assert service.count("submit_file") == 2
     assert "gone" in outcome.rows[corpus.sources[0]]["error"]
-
-
-def test_equal_documents_that_share_a_job_share_its_text(
-    service: Emulator,
-    attempts: Attempts,
-    corpus: Corpus,
-    outcome: Outcome,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    submit = AsyncComplianceClient.submit_file
-    jobs: list[Any] = []
-
-    async def submit_once(self: Any, file: Any, *rest: Any) -> Any:
-        if not jobs:
-            jobs.append(await submit(self, file, *rest))
-        return jobs[0]
-
-    monkeypatch.setattr(AsyncComplianceClient, "submit_file", submit_once)
-    task = ingest(corpus.sources[:2], outcome, file_name_template="{uuid}.txt", concurrency=1)
-    assert counts(attempts.run(task)) == (2, 0, 0)
-    assert len({row["path"] for row in outcome.rows.values()}) == 1
 
 
 def test_a_429_that_the_client_meets_halves_the_requests_of_an_ingest(

@@ -195,34 +195,6 @@ def test_a_mapped_task_has_a_title_that_a_database_takes(outcome: Outcome) -> No
     assert ingest(["/in/M\udce4rz.pdf"], outcome).title == r"/in/M\xe4rz.pdf"
 
 
-BAD = {
-    "ftp://host/a.pdf": "can't be used",
-    "htps://example.com/page?id=1": "can't be used",
-    "C:\\docs\\a.pdf": "There is no file",
-    "nope://x/*.pdf": "can't be used",
-    "": "blank",
-    "https://example.com/m\udce4rz": "not a valid URL",
-    "/in/nul\0.pdf": "check the path",
-}
-
-
-def test_each_bad_source_is_a_row_with_a_reason_and_the_good_ones_are_written(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, tmp_path: Path
-) -> None:
-    os.mkfifo(tmp_path / "pipe.pdf")
-    bad = BAD | {str(tmp_path / "pipe.pdf"): "not a file", str(corpus.folder): "end it with '/'"}
-    sources = [*bad, None, *corpus.sources[:3]]
-    task = ingest(sources, outcome, max_failed=len(bad), deferrable=True)
-    result = attempts.run(task)
-    assert (result["completed"], result["failed"]) == (3, len(bad))
-    for source, reason in bad.items():
-        assert outcome.rows[source]["status"] == "FAILED"
-        assert reason in outcome.rows[source]["error"]
-    with pytest.raises(AirflowFailException, match=f"{len(bad)} of {len(bad) + 3} documents failed"):
-        attempts.run(ingest(sources, outcome))
-    assert service.count("submit_file") + service.count("submit_url") == 3
-
-
 def test_a_destination_in_the_home_folder_is_one_place(
     service: Emulator, attempts: Attempts, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

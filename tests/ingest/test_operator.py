@@ -13,6 +13,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, Asset
 
 from airflow_provider import exceptions as exc
+from airflow_provider.bulk.pipeline import Pipeline
 from airflow_provider.compat import HAS_FORMS
 from airflow_provider.emulator import Emulator
 from airflow_provider.ingest import sources
@@ -103,6 +104,22 @@ def test_bad_documents_are_rows_with_a_reason_and_the_good_ones_are_written(
 def test_wrong_parameters_are_refused_when_the_dag_is_read(outcome: Outcome, wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         ingest([], outcome, **wrong)
+
+
+def test_the_limit_of_the_connection_is_that_of_the_engine(
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, limits, start = service.connection(), list[float](), Pipeline.__init__
+    connection["extra"] |= {"max_in_flight": 1}
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
+
+    def spy(self: Pipeline[Any], *args: Any, **kwargs: Any) -> None:
+        start(self, *args, **kwargs)
+        limits.append(self._max_in_flight)
+
+    monkeypatch.setattr(Pipeline, "__init__", spy)
+    assert run_ingest(corpus.sources[:2]) == (2, 0, 0)
+    assert limits == [1]
 
 
 def test_nothing_to_ingest_is_said(

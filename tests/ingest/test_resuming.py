@@ -12,8 +12,7 @@ from airflow_provider import exceptions as exc
 from airflow_provider.bulk.items import COMPLETED, FAILED, READY, RETRYING, SKIPPED, SUBMITTED
 from airflow_provider.emulator import Emulator
 from airflow_provider.ingest.documents import Document, check_rows
-from airflow_provider.ingest.files import SourceFile, fingerprint
-from tests.ingest.conftest import Corpus, Outcome, RunIngest, counts, ingest
+from tests.ingest.conftest import Corpus, Outcome, RunIngest, ingest
 from tests.support.attempts import Attempts
 from tests.support.signals import signalled_when
 
@@ -22,24 +21,6 @@ def correct(corpus: Corpus, number: int) -> None:
     """Put another document in the place of one."""
     corpus.samples[number].path.write_bytes(corpus.samples[number + 1].path.read_bytes())
     os.utime(corpus.samples[number].path, (1, 1))
-
-
-def test_a_clear_does_documents_again_that_were_corrected_and_no_others(
-    service: Emulator, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
-) -> None:
-    run_ingest(corpus.sources)
-    versions = {source: row["source_version"] for source, row in outcome.rows.items()}
-    pages = {source for source, version in versions.items() if not version}
-    assert pages == {source for source in corpus.sources if source.startswith("http")}
-    correct(corpus, 0)
-    assert run_ingest(corpus.sources) == (15, 0, 0)
-    assert service.count("submit_file") == 10 + 1
-    assert service.count("submit_url") == 5
-    assert outcome.texts[corpus.sources[0]] == corpus.texts[corpus.sources[1]]
-    assert outcome.rows[corpus.sources[0]]["attempts"] == 2
-    assert outcome.rows[corpus.sources[0]]["source_version"] != versions[corpus.sources[0]]
-    run_ingest(corpus.sources)
-    assert service.count("submit_file") == 10 + 1
 
 
 def test_a_retry_submits_a_document_again_that_was_corrected_while_its_job_was_under_way(
@@ -67,15 +48,6 @@ def test_a_retry_submits_a_document_again_that_was_corrected_while_its_job_was_u
     assert service.count("cancel") == 1  # of the job that would have processed the document as it was
     assert len(before & {job["uuid"] for job in service.jobs()}) == 2
     assert outcome.texts[corpus.sources[0]] == corpus.texts[corpus.sources[1]]
-
-
-def test_a_file_that_is_submitted_has_the_version_that_its_store_tells(corpus: Corpus) -> None:
-    file = SourceFile(corpus.sources[0])
-    opened = file.open("rb")
-    assert opened.read(4) == b"%PDF"
-    opened.close()
-    assert opened.closed
-    assert file.version == fingerprint(corpus.sources[0])
 
 
 GOOD = [
@@ -162,23 +134,6 @@ def test_without_its_scratch_a_finished_task_does_nothing_again(
     assert (outcome.rows, service.jobs()) == (rows, jobs)
 
 
-def test_without_its_journal_the_next_attempt_submits_again_and_is_right(
-    service: Emulator, attempts: Attempts, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
-) -> None:
-    service.configure(jobs="manual")
-    task = ingest(corpus.sources, outcome, cancel_on_kill=False)
-    with (
-        signalled_when(lambda: len(service.jobs()) == 15, task.on_kill),
-        pytest.raises(exc.ComplianceInterruptedError),
-    ):
-        attempts.run(task)
-    shutil.rmtree(outcome.destination / "_work")
-    service.configure(jobs="instant")
-    assert run_ingest(corpus.sources) == (15, 0, 0)
-    assert outcome.texts == corpus.texts
-    assert len(service.jobs()) == 30  # that is what it costs
-
-
 def test_a_deferred_task_whose_scratch_is_deleted_submits_again_and_is_right(
     service: Emulator, attempts: Attempts, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
 ) -> None:
@@ -193,23 +148,3 @@ def test_a_deferred_task_whose_scratch_is_deleted_submits_again_and_is_right(
     assert run_ingest(corpus.sources[:3], deferrable=True) == (3, 0, 0)
     assert len(outcome.rows) == 3
     assert outcome.texts == {source: corpus.texts[source] for source in corpus.sources[:3]}
-
-
-def test_scratch_may_be_deleted_while_a_task_runs(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
-) -> None:
-    service.configure(jobs="manual")
-
-    def delete() -> None:
-        (outcome.destination / "_work").rename(outcome.destination / "deleted")  # all at once
-        service.configure(jobs="instant")
-        service.finish_jobs()
-
-    def are_journaled() -> bool:
-        segments = outcome.destination.glob("_work/**/journal-*.jsonl")
-        return sum(segment.read_text().count('"uuid"') for segment in segments) >= 3
-
-    with signalled_when(are_journaled, delete):
-        assert counts(attempts.run(ingest(corpus.sources[:3], outcome))) == (3, 0, 0)
-    assert len(outcome.texts) == 3
-    assert len(service.jobs()) == 3

@@ -21,7 +21,7 @@ from airflow_provider.ingest import files
 from airflow_provider.ingest.documents import Document, IngestSteps
 from airflow_provider.ingest.files import SourceFile
 from airflow_provider.storage.locations import Location
-from tests.ingest.conftest import Corpus, Outcome, RunIngest
+from tests.ingest.conftest import Outcome, RunIngest
 
 SIZES = [5, 1_023, 1_024, 1_025, uploads.UPLOAD_CHUNK_BYTES, uploads.UPLOAD_CHUNK_BYTES + 1, 3 * 1024**2 + 7]
 
@@ -134,23 +134,6 @@ def test_a_read_that_an_abandoned_request_left_behind_disturbs_neither_bytes_nor
 
 
 # -- in the rows
-
-
-def test_rows_have_the_size_and_the_hash_of_each_file_and_nothing_of_pages(
-    service: Emulator, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
-) -> None:
-    run_ingest(corpus.sources)
-    for source, row in outcome.rows.items():
-        if source.startswith("http"):
-            assert (row["source_bytes"], row["source_sha256"], row["source_etag"]) == (None, None, None)
-        else:
-            data = Path(source).read_bytes()
-            assert row["source_bytes"] == len(data)
-            assert row["source_sha256"] == hashlib.sha256(data).hexdigest()
-            assert row["source_etag"] is None  # a file system has none
-    before = outcome.rows
-    run_ingest(corpus.sources)
-    assert outcome.rows == before
 
 
 def test_an_empty_or_refused_file_has_no_hash(

@@ -17,14 +17,13 @@ from airflow.providers.common.compat.sdk import ObjectStoragePath
 from fsspec import AbstractFileSystem
 
 from airflow_provider.client.http.uploads import MultipartUpload
-from airflow_provider.exceptions import ComplianceInputError, ComplianceReadError, ComplianceStorageError
+from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
 from airflow_provider.hooks import object_paths
 from airflow_provider.ingest.files import SourceFile, fingerprint, version_in
 from airflow_provider.ingest.sources import resolve
 from airflow_provider.operators.ingest import chunk
 from airflow_provider.storage import locations
 from airflow_provider.storage.locations import Location
-from tests.support.values import PDF
 
 FILES = (
     "a.pdf", "B.Pdf", "c.DocX", "note.md", "d.doc", "pdf", "deep/e.pdf",
@@ -372,38 +371,6 @@ def test_a_special_file_is_refused_without_waiting_for_it(tmp_path: Path, kind: 
     thread.join(240)
     assert [type(error) for error in errors] == [ComplianceInputError]
     assert "not a file" in str(errors[0])
-
-
-class ForeignError(Exception):
-    """What gcsfs, adlfs or botocore raise has no common base."""
-
-
-@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), ForeignError("HTTP 500, sig=s3cret")])
-@pytest.mark.parametrize("fails", ["open", "info", "tell", "seek", "read"])
-def test_any_error_of_a_source_is_an_error_of_that_document(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str, error: Exception
-) -> None:
-    path = tmp_path / "a.pdf"
-    path.write_bytes(PDF)
-    source = SourceFile(str(path))
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise error
-
-    class File:
-        def __getattr__(self, name: str) -> Any:
-            return fail if name == fails else getattr(opened, name)
-
-    opened = path.open("rb")
-    monkeypatch.setattr(
-        source.location.fs, "open", fail if fails in ("open", "info") else lambda *_, **__: File()
-    )
-    reason = r"can't be read \((Input/output error|ForeignError)\)"
-    with pytest.raises(ComplianceReadError, match=reason) as raised:
-        MultipartUpload(source)
-    opened.close()
-    assert raised.value.transient
-    assert "s3cret" not in str(raised.value)
 
 
 @pytest.mark.parametrize("start", ["", "file://"])

@@ -53,21 +53,6 @@ def test_no_time_at_all_is_time_for_one_poll(
     assert attempts.run(task)[0]["uuid"] == uuid
 
 
-@pytest.mark.parametrize("zero", [0, 0.0, timedelta(0)])
-def test_an_interval_of_zero_is_no_division_by_zero(
-    service: Emulator, attempts: Attempts, mode: dict[str, Any], zero: Any
-) -> None:
-    uuid = running(service)
-    attempts.while_deferred = lambda _: service.set_job(uuid, status="COMPLETED")
-    how = {"poke_interval": zero, **mode}
-    if not mode:
-        service.configure(jobs="polls:2")
-        uuid = service.add_job(text="x")
-    elif "mode" in mode:
-        service.set_job(uuid, status="COMPLETED")
-    assert attempts.run(ComplianceContentSensor(task_id="t", uuid=uuid, timeout=240, **how))
-
-
 @pytest.mark.parametrize("name", ["timeout", "poll_interval"])
 @pytest.mark.parametrize("bad", ["60", -1, float("nan"), None])
 def test_an_invalid_duration_is_refused_when_the_dag_is_parsed(name: str, bad: Any) -> None:

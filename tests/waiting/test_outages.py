@@ -82,19 +82,6 @@ def test_every_trigger_outlasts_a_blip(service: Emulator, monkeypatch: pytest.Mo
     assert [each["status"] for each in asyncio.run(scenario())] == ["success"] * MANY
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_rescheduled_sensor_outlasts_a_blip(
-    service: Emulator, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setattr(tokens, "REFUSAL_CACHE_SECONDS", 0.1)
-    operations, status = FAULTS[name]
-    uuid = completed(service)
-    for operation in operations:
-        service.fail(operation, status=status, times=3)
-    task = ComplianceContentSensor(task_id="t", uuid=uuid, mode="reschedule", poke_interval=1)
-    assert task.poke({})
-
-
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_after_an_outage_the_task_is_retried(
     service: Emulator, attempts: Attempts, deferrable: bool, monkeypatch: pytest.MonkeyPatch, status: int

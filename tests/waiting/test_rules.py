@@ -90,62 +90,62 @@ def test_a_failing_job_is_polled_every_second_at_most() -> None:
     assert state.next_poll_at == 1001
 
 
-def test_transient_errors_of_credentials_are_refusals_that_are_outlasted() -> None:
-    error = exc.ComplianceConfigError("not a token endpoint")
-    error.transient = True
-    assert is_refusal(error)
-    assert PollState("u", 0.0, 30.0).observe(error, 10.0, has_worked=False) is None
+UNKNOWN = {"status": "UNKNOWN"}
+FORBIDDEN = exc.ComplianceRefusedError("403", status=403)
+AWAY = exc.ComplianceServerError("500", status=500)
+NO_LOGIN, NO_TOKENS = exc.ComplianceAuthError("401"), exc.ComplianceConfigError("not a token endpoint")
+NO_TOKENS.transient = True
 
 
-@pytest.mark.parametrize("has_worked", [False, True])
-def test_credentials_end_a_wait_at_once_only_if_they_never_worked(has_worked: bool) -> None:
-    error = exc.ComplianceAuthError("401")
-    found = PollState("u", 0.0, 30.0).observe(error, 10.0, has_worked)
-    assert found is (None if has_worked else error)
+@pytest.mark.parametrize(
+    ("has_worked", "polls"),
+    [
+        *((True, [({"status": status}, 10.0, True)]) for status in ("COMPLETED", "FAILED", "CANCELLED")),
+        (True, [(RUNNING, 10.0, False)]),
+        # Credentials that never worked end a wait at once; a page of a gateway says nothing about them.
+        (False, [(NO_LOGIN, 10.0, True)]),
+        (True, [(NO_LOGIN, 10.0, False)]),
+        (False, [(NO_TOKENS, 10.0, False)]),
+        (False, [(FORBIDDEN, 10.0, False)]),
+        # Server errors are outlasted forever, refusals for a quarter of an hour since the last good poll.
+        (True, [(AWAY, 0.0, False), (AWAY, 1e4, False), (AWAY, 1e6, False)]),
+        (
+            True,
+            [
+                (AWAY, 10.0, False),
+                (FORBIDDEN, 100.0, False),
+                (FORBIDDEN, 999.9, False),
+                (FORBIDDEN, 1003.0, True),
+            ],
+        ),
+        (True, [(FORBIDDEN, 100.0, False), (RUNNING, 1004.0, False), (FORBIDDEN, 9000.0, False)]),
+        # A job is gone after half a minute without a sign of it.
+        (True, [(UNKNOWN, 100.0, False), (UNKNOWN, 129.9, False), (UNKNOWN, 130.0, True)]),
+        (True, [(UNKNOWN, 100.0, False), (RUNNING, 131.0, False), (UNKNOWN, 200.0, False)]),
+    ],
+)
+def test_what_is_found_ends_a_wait_or_not(has_worked: bool, polls: list[tuple[Any, float, bool]]) -> None:
+    state = PollState("u", 0.0, 30.0)
+    for found, at, is_end in polls:
+        ended = state.observe(found, at, has_worked)
+        assert (ended is not None) is is_end
+        assert state.last_result is found
 
 
-def test_a_refused_job_is_outlasted_by_a_new_process_too() -> None:
-    error = exc.ComplianceRefusedError("403", status=403)
-    assert PollState("u", 0.0, 30.0).observe(error, 10.0, has_worked=False) is None
-
-
-def test_server_errors_are_outlasted_forever() -> None:
-    state, error = PollState("u", 0.0, 30.0), exc.ComplianceServerError("500", status=500)
-    assert [state.observe(error, at, True) for at in (0.0, 1e4, 1e6)] == [None] * 3
-    assert state.last_result is error
-
-
-def test_refusals_are_outlasted_for_a_quarter_of_an_hour() -> None:
-    state, error = PollState("u", 0.0, 30.0), exc.ComplianceRefusedError("403", status=403)
-    assert state.observe(exc.ComplianceServerError("500", status=500), 10.0, True) is None  # not a refusal
-    assert [state.observe(error, at, True) for at in (100.0, 999.9)] == [None, None]
-    ended = state.observe(error, 1003.0, True)
+def test_refusal_that_ends_a_wait_is_transient() -> None:
+    state = PollState("u", 0.0, 30.0)
+    state.observe(FORBIDDEN, 100.0, True)
+    ended = state.observe(FORBIDDEN, 1003.0, True)
     assert isinstance(ended, exc.ComplianceRefusedError)
-    assert ended.transient  # the task is retried
-    assert (str(ended), str(error)) == ("No request has succeeded for 903 s: 403", "403")
-    assert not error.transient
-    state.observe(RUNNING, 1004.0, True)
-    assert state.observe(error, 9000.0, True) is None  # since the last good poll
-
-
-def test_a_job_is_gone_after_half_a_minute_without_a_sign_of_it() -> None:
-    state, unknown = PollState("u", 0.0, 30.0), {"status": "UNKNOWN"}
-    assert [state.observe(unknown, at, True) for at in (100.0, 129.9, 130.0)] == [None, None, unknown]
-    state.observe(RUNNING, 131.0, True)
-    assert state.observe(unknown, 200.0, True) is None
+    assert (ended.transient, FORBIDDEN.transient) == (True, False)  # the task is retried
+    assert (str(ended), str(FORBIDDEN)) == ("No request has succeeded for 903 s: 403", "403")
+    assert is_refusal(NO_TOKENS)
 
 
 @pytest.mark.parametrize("status", ["COMPLETED", "FAILED", "CANCELLED", "UNKNOWN", "RUNNING"])
 def test_a_wait_is_for_a_final_state_or_for_any(status: str) -> None:
     assert accept_final("u", {"status": status}, 0.0) is (status != "RUNNING")
     assert accept_any("u", {"status": status}, 0.0) is True
-
-
-@pytest.mark.parametrize("status", ["COMPLETED", "FAILED", "CANCELLED", "RUNNING"])
-def test_a_final_record_ends_a_wait(status: str) -> None:
-    record = {"status": status}
-    found = PollState("u", 0.0, 30.0).observe(record, 10.0, True)
-    assert found == (None if status == "RUNNING" else record)
 
 
 def test_a_failing_or_unknown_job_is_polled_like_a_new_one() -> None:
@@ -193,53 +193,36 @@ def test_a_time_that_was_missing_before_makes_a_result_new() -> None:
     assert is_new_result(UNTIMED, UNTIMED) is None
 
 
-def test_a_new_result_is_accepted_and_the_old_one_is_not() -> None:
-    check = RefreshCheck({"a": OLD})
+NEWER = OLD | {"completed_at": "2026-02-01"}
+
+
+@pytest.mark.parametrize(
+    ("before", "unchanged_seconds", "polls"),
+    [
+        (OLD, None, [(OLD, 0.0, False), (OLD, 1e6, False), (NEWER, 1e6, True)]),
+        (OLD, 300.0, [(OLD, 100.0, False), (OLD, 399.0, False), (OLD, 400.0, True)]),
+        (UNTIMED, None, [(UNTIMED, 100.0, False), (UNTIMED, 129.0, False), (UNTIMED, 130.0, True)]),
+    ],
+)
+def test_result_of_a_refresh_is_new_or_unchanged_for_long_enough(
+    before: Any, unchanged_seconds: float | None, polls: list[tuple[Any, float, bool]]
+) -> None:
+    check = RefreshCheck({"a": before}, unchanged_seconds)
+    for record, at, is_accepted in polls:
+        assert check.has_unconfirmed
+        assert check.accepts("a", record, at) is is_accepted
+    assert not check.has_unconfirmed
+    check.restart("a", NEWER)  # all over again
     assert check.has_unconfirmed
-    assert check.accepts("a", OLD, 0.0) is False
-    assert check.accepts("a", OLD, 1e6) is False
-    assert check.has_unconfirmed
-    assert check.accepts("a", OLD | {"completed_at": "2026-02-01"}, 1e6) is True
-    assert not check.has_unconfirmed
+    assert check.accepts("a", NEWER, 2e6) is False
 
 
-def test_an_unchanged_result_counts_after_the_given_time() -> None:
-    check = RefreshCheck({"a": OLD}, unchanged_seconds=300.0)
-    assert [check.accepts("a", OLD, at) for at in (100.0, 399.0, 400.0)] == [False, False, True]
-    assert not check.has_unconfirmed
-
-
-def test_a_result_without_times_counts_after_half_a_minute() -> None:
-    check = RefreshCheck({"a": UNTIMED})
-    assert [check.accepts("a", UNTIMED, at) for at in (100.0, 129.0, 130.0)] == [False, False, True]
-
-
-def test_after_the_job_was_in_flight_any_result_is_new() -> None:
-    check = RefreshCheck({"a": OLD})
-    assert check.accepts("a", RUNNING, 0.0) is False
-    assert not check.has_unconfirmed
+def test_any_result_is_accepted_unless_one_is_expected() -> None:
+    check = RefreshCheck({"a": OLD, "b": OLD})
+    assert check.accepts("other", OLD, 0.0) is True
+    assert check.accepts("a", RUNNING, 0.0) is False  # it was seen in flight
     assert check.accepts("a", OLD, 1.0) is True
-
-
-def test_a_job_that_was_not_refreshed_is_accepted_as_it_is() -> None:
-    assert RefreshCheck({"a": OLD}).accepts("b", OLD, 0.0) is True
-
-
-def test_a_second_refresh_starts_all_over() -> None:
-    check = RefreshCheck({"a": OLD}, unchanged_seconds=300.0)
-    check.accepts("a", OLD, 0.0)
-    check.accepts("a", RUNNING, 1.0)
-    newer = OLD | {"completed_at": "2026-02-01"}
-    check.restart("a", newer)
-    assert check.has_unconfirmed
-    assert check.accepts("a", newer, 1000.0) is False
-    assert check.accepts("a", newer, 1299.0) is False
-    assert check.accepts("a", newer, 1300.0) is True
-
-
-def test_a_forgotten_refresh_is_not_waited_for() -> None:
-    check = RefreshCheck({"a": OLD})
-    check.forget("a")
+    check.forget("b")
     check.forget("unknown")
     assert not check.has_unconfirmed
-    assert check.accepts("a", OLD, 0.0) is True
+    assert check.accepts("b", OLD, 0.0) is True

@@ -73,3 +73,15 @@ def test_ids_that_are_added_one_by_one_do_not_wake_the_poller_each_time(service:
             return woken
 
     assert not any(asyncio.run(scenario()))
+
+
+def test_who_leaves_late_does_not_take_another_along(service: Emulator, hook: ComplianceHook) -> None:
+    async def scenario() -> bool:
+        async with Subscription(hook, JOBS, ["u"], 60) as early:
+            early.poller._publish("u", {"uuid": "u"})
+            async with Subscription(hook, JOBS, ["u"], 60) as late:
+                early.remove(["u"])
+                assert late.poller is early.poller
+                return late.poller.is_idle
+
+    assert asyncio.run(scenario()) is False
