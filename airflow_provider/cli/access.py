@@ -92,6 +92,10 @@ def as_uri(path: str) -> str:
     """Return a path as a URI; of what a task has written and logged, the root or destination of it."""
     if not path.strip():
         raise ComplianceInputError("A path is empty: give a URI or a local path.")
+    if ".." in path.split("/"):
+        if "://" in path:
+            raise ComplianceInputError(f"Write '{path}' without '..': a store has no folder above another.")
+        path = str(Path(path).expanduser().resolve())
     if own := OWN.fullmatch(path):
         path = own[1]
     if "://" in path:

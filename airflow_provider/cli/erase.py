@@ -57,12 +57,14 @@ def run(options: argparse.Namespace) -> int:
         )
         if options.dry_run:
             found = erasure.find()
-            names, rows, digests, uri = [*found.objects, *found.tables], found.tables, found.digests, None
+            names, uri = [*found.objects, *found.tables, *found.pages], None
+            documents, rows, digests = len(found.sources), found.tables, found.digests()
         else:
             hook = ComplianceHook(options.conn_id)
             entry = erasure.run(lambda jobs: delete_jobs(hook, jobs, log))
-            names, rows, digests, uri = [], entry.record["rows"], entry.record["digests"], entry.uri
-    numbers = {"documents": len(erasure.sources), "rows": sum(rows.values()), "digests": len(digests)}
+            names, uri = [], entry.uri
+            documents, rows, digests = (entry.record[name] for name in ("documents", "rows", "digests"))
+    numbers = {"documents": documents, "rows": sum(rows.values()), "digests": len(digests)}
     if options.json:
         print_line(json.dumps({**numbers, "objects": sorted(names), "record": uri}))
         return GOOD

@@ -171,18 +171,24 @@ class Closing:
     def _read_and_seal(self) -> NightCounts:
         """Return what the tables say, and store their digests."""
         counts = NightCounts(self._tables)
+        self._check_rows()
         _in_parallel(lambda table: table.seal(self._root), self._tables)
         return counts
 
     def _count_erased(self, location: Location) -> int:
         """Return how many rows of a table were erased."""
-        name, count, resumed = below(location, self._root), 0, set[int]()
-        for entry in self._chain.newest_first(self._chain.find_head()):
-            if entry.record.get("kind") == ERASURE:
-                # An erasure that completes another one has its rows, too.
-                count += entry.record["rows"].get(name, 0) if entry.number not in resumed else 0
-                resumed.add(entry.record.get("resumes") or 0)
-        return count
+        name, records = below(location, self._root), self._chain.newest_first(self._chain.find_head())
+        return sum(one.record["rows"].get(name, 0) for one in records if one.record.get("kind") == ERASURE)
+
+    def _check_rows(self) -> None:
+        """Refuse a table that has lost rows since its task has returned their number."""
+        for table in self._tables:
+            found, returned = table.counts.total(), table.manifest.rows
+            if found < returned and found + self._count_erased(table.location) < returned:
+                raise ComplianceInputError(
+                    f"The manifest '{table.manifest.uri}' has lost rows: it has {found:,}, but its task "
+                    f"returned the numbers of {returned:,}. Clear the task that wrote it."
+                )
 
     def _is_closed_by(self, revision: ChainRecord) -> bool:
         """Return whether a revision has all that this task has, and nothing else.

@@ -1,8 +1,8 @@
 """Erase documents: everything about them below a root, and their jobs at the service. Digests stay.
 
 The chain gets a record before anything is removed, which has the digests, and another one at the end. In
-between no night can be closed and nothing else erased. Completing an erasure that was killed adds a record of
-its own. Rows of closed nights go last, those of ingestion after all others: what is left names the document.
+between no night can be closed and nothing else erased, and an object names the documents, so that an erasure
+that was killed can be completed. Rows of closed nights go last, those of ingestion after all others.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import secrets
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -19,34 +18,40 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider.assess.tables import copy_csv, copy_parquet
-from airflow_provider.evidence.chain import ChainRecord
+from airflow_provider.evidence.chain import Chain, ChainRecord
 from airflow_provider.evidence.holds import (
     ERASED,
     ERASURE,
+    check_holds,
     check_not_erasing,
     describe,
+    read_holds,
 )
 from airflow_provider.evidence.tables import below, download
-from airflow_provider.evidence.traces import INTENT, Sealing, TraceFinder, Traces
+from airflow_provider.evidence.traces import Traces
 from airflow_provider.evidence.verifier import ABSENT, DIGESTS
-from airflow_provider.exceptions import ComplianceError
+from airflow_provider.exceptions import ComplianceError, ComplianceInputError
 from airflow_provider.storage.atomic import put_sync
-from airflow_provider.storage.jsonl import GZIP, TableFile, read_lines, to_lines
-from airflow_provider.storage.layout import HOLDS, NIGHTS, WORK_FOLDER
+from airflow_provider.storage.jsonl import GZIP, TableFile, parse_line, read_lines, to_lines
+from airflow_provider.storage.layout import HOLDS, NIGHTS
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.nights import Entry
 
+INTENT = ".sources"  # names the documents as long as an erasure is not complete
 PART = re.compile(r"\.[0-9a-f]{16}\.part")  # see storage.atomic
 MAX_WRITE_TIME = timedelta(hours=1)  # a part that is younger may be complete soon
 
+DeleteJobs = Callable[[Collection[tuple[str, str, str]]], None]
 
-class Erasure(TraceFinder):
+
+class Erasure:
     """Erases documents below a root.
 
     :param sources: as rows name them
     :param by: who erases
     :param task: identifies the task instance, whose next attempt completes what this one has begun
     :param resume: complete an erasure that was killed
+    :ivar unread: files that may name the documents, but can't be read
     """
 
     def __init__(
@@ -60,32 +65,43 @@ class Erasure(TraceFinder):
         task: str = "",
         resume: bool = False,
     ) -> None:
-        super().__init__(root, sources)
-        self._reason, self._by, self._log, self._task, self._resume = reason, by, log, task, resume
-        self.unread: list[str] = []  # files that may name the documents, but can't be read
+        self.chain = Chain(root)
+        self.sources = set(sources)
+        self.unread: list[str] = []
+        self._root, self._reason, self._by, self._log = root, reason, by, log
+        self._task, self._resume = task, resume
 
-    def run(self, delete_jobs: Callable[[Collection[tuple[str, str, str]]], None]) -> ChainRecord:
+    def find(self) -> Traces:
+        """Return what would be erased, without changing anything; an error if documents are held."""
+        head, begun = self.chain.find_head(), self.find_begun()
+        return self._find(head, self.sources | (self._read_intent(begun) if begun else set()))
+
+    def run(self, delete_jobs: DeleteJobs) -> ChainRecord:
         """Erase; return the record that says so.
 
         :param delete_jobs: deletes jobs at the service; an error ends the erasure, to be resumed
         """
-        found: list[Traces] = []
+        begun = self.find_begun()
+        if begun:
+            self._complete(begun, delete_jobs)
+            if not self.sources:
+                return begun
         intent = self._root / HOLDS / f"{secrets.token_hex(8)}{INTENT}"
 
-        def begin(head: ChainRecord | None) -> dict[str, Any]:
-            resumed = self._check_open(head)
-            found[:] = [traces := self.find(head)]
-            earlier = self.chain.read(resumed).record["rows"] if resumed else {}
+        def begin(head: ChainRecord | None) -> dict[str, Any] | ChainRecord:
+            check_not_erasing(head, "Documents can be erased")
+            traces = self._find(head, self.sources, is_required=not begun)
+            if begun and traces.is_empty:
+                return begun
             put_sync(intent, to_lines({"source": source} for source in sorted(self.sources)))
             return {
                 **describe(self._root, ERASURE, self._reason, self._by),
                 "task": self._task or None,
-                "resumes": resumed,
                 "sources": below(intent, self._root),
                 "documents": len(self.sources),
-                "digests": list(traces.digests),
-                "rows": dict(Counter(traces.tables) | Counter(earlier)),  # some may be gone already
-                "reports": traces.reports,
+                "digests": traces.digests(),
+                "rows": traces.tables,
+                "reports": traces.evidence_changes(),
                 "erasing": head.number + 1 if head else 1,
             }
 
@@ -94,63 +110,71 @@ class Erasure(TraceFinder):
         except ComplianceError:
             intent.remove()
             raise
-        (traces,) = found
-        self._erased.update(traces.digests)
+        if entry is not begun:
+            self._complete(entry, delete_jobs)
+        return entry
+
+    def find_begun(self) -> ChainRecord | None:
+        """Return the erasure that is not complete, if this one is to complete it."""
+        head = self.chain.find_head()
+        if not (head and head.record.get("erasing")):
+            return None
+        begun = self.chain.read(head.record["erasing"])
+        is_own = bool(self._task) and begun.record.get("task") == self._task
+        return begun if self._resume or is_own else None
+
+    def _find(
+        self, head: ChainRecord | None, sources: Collection[str], *, is_required: bool = True
+    ) -> Traces:
+        if not (head or (self._root / NIGHTS).list_names()):
+            raise ComplianceInputError(f"There are no nights at '{self._root}': give their root.")
+        check_holds(read_holds(self.chain, head), sorted(sources))
+        traces = Traces.find(self.chain, head, sources)
+        if is_required and traces.is_empty:
+            named = ", ".join(sorted(sources)[:3])
+            raise ComplianceInputError(
+                f"No night below '{self._root}' has the document '{named}': give its source as rows name it."
+            )
+        return traces
+
+    def _read_intent(self, begun: ChainRecord) -> set[str]:
+        """Return the documents of an erasure that is not complete; none if all of it is done."""
+        try:
+            lines = list(read_lines(self._root / str(begun.record["sources"])))
+        except FileNotFoundError:
+            return set()
+        return {str(parse_line(line, "A line of an erasure")["source"]) for line in lines}
+
+    def _complete(self, entry: ChainRecord, delete_jobs: DeleteJobs) -> None:
+        """Remove what there still is of the documents of an erasure."""
+        traces = Traces.find(self.chain, entry, self._read_intent(entry))
         delete_jobs({job for job in traces.jobs if job[1] not in traces.shared})
         for name in sorted(traces.objects - traces.shared):
             (self._root / name).remove()
-        self._rewrite_derived()
-        entries = list(self._entries())
+        for name in traces.pages:
+            if new := traces.change(name, (self._root / name).read() or b""):
+                put_sync(self._root / name, new)
+            else:
+                (self._root / name).remove()
+        for name in traces.names:
+            if PART.fullmatch(name.rpartition("/")[2]):
+                self._remove_part(self._root / name)
+            elif name.endswith((".csv", f".csv{GZIP}")):
+                self._copy(self._root / name, copy_csv, traces.sources)
+            elif name.endswith(".parquet"):
+                self._copy(self._root / name, copy_parquet, traces.sources)
+        entries = list(self._entries(traces))
         for name in traces.tables:
-            self._rewrite_table(name, entries, traces.keys)
-        for sealing in self._sealings:
-            self._mark_salts(sealing)
+            self._write_table(name, traces, entries)
+        for table in traces.sealed:
+            self._mark_salts(table["salts"], table["digests"], set(entry.record["digests"]))
         for name in (self._root / HOLDS).list_names():
             if name.endswith(INTENT):
                 (self._root / HOLDS / name).remove()
-        done = {**describe(self._root, ERASED, self._reason, self._by), "completes": entry.number}
-        self.chain.append(
-            lambda _: {**done, "jobs": len(traces.jobs), "unread": len(self.unread), "erasing": None}
-        )
-        self._log.info("Erased %s documents: see %s.", len(self.sources), entry.uri)
-        return entry
-
-    def is_begun(self) -> bool:
-        """Return whether an earlier attempt of the task has begun an erasure that is not complete."""
-        number = (head := self.chain.find_head()) and head.record.get("erasing")
-        return bool(number and self._task and self.chain.read(number).record.get("task") == self._task)
-
-    def _check_open(self, head: ChainRecord | None) -> int | None:
-        """Return the erasure that this one completes."""
-        number = head.record.get("erasing") if head else None
-        if not number:
-            return None
-        task = self.chain.read(number).record.get("task")
-        if not self._resume and not (task and task == self._task):
-            check_not_erasing(head, "Documents can be erased")
-        return int(number)
-
-    def _rewrite_derived(self) -> None:
-        """Take the documents out of all that is not a table: reports, CSV, Parquet, and work in progress."""
-        for name in self._names:
-            location, is_small = self._root / name, name in self._stored or name in self._patterns
-            if PART.fullmatch(name.rpartition("/")[2]):
-                self._remove_part(location)
-            elif name.endswith((".csv", f".csv{GZIP}")):
-                self._rewrite(location, copy_csv)
-            elif name.endswith(".parquet"):
-                self._rewrite(location, copy_parquet)
-            elif (
-                is_small
-                or name.endswith("/report.html")
-                or (name.endswith(".json") and WORK_FOLDER in name.split("/"))
-            ):
-                data = location.read() or b""
-                new = self._change_small(name, data)
-                if data and not new:
-                    location.remove()
-                elif new != data:
-                    put_sync(location, new)
+        numbers = {"completes": entry.number, "jobs": len(traces.jobs), "unread": len(self.unread)}
+        done = {**describe(self._root, ERASED, self._reason, self._by), **numbers, "erasing": None}
+        self.chain.append(lambda head: done if head and head.record.get("erasing") == entry.number else entry)
+        self._log.info("Erased %s documents: see %s.", entry.record["documents"], entry.uri)
 
     def _remove_part(self, location: Location) -> None:
         """Remove what a write has left that was killed."""
@@ -159,14 +183,19 @@ class Erasure(TraceFinder):
             if datetime.now(UTC) - written_at.astimezone(UTC) > MAX_WRITE_TIME:
                 location.remove()
 
-    def _rewrite(self, location: Location, copy: Callable[[Path, Path, Collection[str]], int]) -> None:
-        """Replace an object by what a function leaves of it, if that is less, by way of the disk."""
+    def _copy(
+        self,
+        location: Location,
+        copy: Callable[[Path, Path, Collection[str]], int],
+        sources: Collection[str],
+    ) -> None:
+        """Replace a file by a copy without the rows of documents, if it has some, by way of the disk."""
         with tempfile.TemporaryDirectory(prefix="erase-") as folder:
             suffix = GZIP if location.path.endswith(GZIP) else ""
             old, new = Path(folder) / f"old{suffix}", Path(folder) / f"new{suffix}"
             download(location, old)
             try:
-                is_changed = copy(old, new, self.sources)
+                is_changed = copy(old, new, sources)
             except Exception as error:  # of any library: a file of others, or a damaged one
                 self.unread.append(str(location))
                 self._log.warning("Check '%s' by hand, and remove it: it can't be read: %s", location, error)
@@ -174,14 +203,14 @@ class Erasure(TraceFinder):
             if is_changed:
                 put_sync(location, new)
 
-    def _rewrite_table(self, name: str, entries: list[Entry], keys: Collection[str]) -> None:
+    def _write_table(self, name: str, traces: Traces, entries: list[Entry]) -> None:
         """Write a table without the rows; first the entries by which later nights know its hash.
 
         So a table that is not written yet still has its rows, and the next attempt does the same again.
         """
         table = TableFile(self._root / name, keeps_name=True)
         for line in read_lines(self._root / name):
-            if not self._is_about(line):
+            if not traces.is_about(line):
                 table.write(line)
         table.complete()
         for number, entry in enumerate(entries):
@@ -192,28 +221,26 @@ class Erasure(TraceFinder):
                 for key, known in entry.tables.items()
             }
             if tables != entry.tables:
-                entries[number] = replace(entry, tables=tables).without(keys)
+                entries[number] = replace(entry, tables=tables).without(traces.keys)
                 put_sync(self._root / entry.path, entries[number].dump())
         table.publish()
 
-    def _entries(self) -> Iterator[Entry]:
-        for name in self._names:
+    def _entries(self, traces: Traces) -> Iterator[Entry]:
+        for name in traces.names:
             if name.startswith(f"{NIGHTS}/") and (content := (self._root / name).read()):
                 try:
                     yield Entry.parse(content, self._root)
                 except ValueError as error:
                     self._log.warning("Ignored the damaged entry '%s' of a night: %s", name, error)
 
-    def _mark_salts(self, sealing: Sealing) -> None:
+    def _mark_salts(self, salts: str, digests: str, erased: Collection[str]) -> None:
         """Remove the salts of blocks that are erased."""
-        content = (self._root / DIGESTS / f"{sealing.digests}.txt").read() or b""
-        digests = [line[:64].decode() for line in content.splitlines()]
-        location = self._root / sealing.salts
-        salts = (location.read() or b"").splitlines(keepends=True)
-        if len(salts) == len(digests):
+        blocks = ((self._root / DIGESTS / f"{digests}.txt").read() or b"").splitlines()
+        lines = ((self._root / salts).read() or b"").splitlines(keepends=True)
+        if len(lines) == len(blocks):
             marked = [
-                ABSENT if digest in self._erased else salt
-                for digest, salt in zip(digests, salts, strict=True)
+                ABSENT if block[:64].decode() in erased else salt
+                for block, salt in zip(blocks, lines, strict=True)
             ]
-            if marked != salts:
-                put_sync(location, b"".join(marked))
+            if marked != lines:
+                put_sync(self._root / salts, b"".join(marked))

@@ -39,7 +39,6 @@ class NightTable:
     :param counts: of its rows by status, category or decision
     :param blocks: how many lines each has
     :param digests: SHA-256 of the list of them
-    :param count_erased: returns how many rows were erased since its task has returned their number
     """
 
     manifest: Manifest
@@ -49,7 +48,6 @@ class NightTable:
     counts: Counter[str] = field(default_factory=Counter)
     blocks: array[int] = field(default_factory=lambda: array("L"))
     digests: str = ""
-    count_erased: Callable[[Location], int] = lambda _: 0
     _source: object = None
     _salted_by: str = ""  # a hash that names the salts
     _octets: int = 0  # of the row that was read last
@@ -62,11 +60,13 @@ class NightTable:
         copy: Path,
         destination: Location,
         root: Location,
-        count_erased: Callable[[Location], int] = lambda _: 0,
+        count_erased: Callable[[Location], int],
     ) -> NightTable:
         """Copy a table to a temporary file, in constant memory.
 
         Decisions that a task has returned, and tables that are not below the root, are stored with the night.
+
+        :param count_erased: returns how many rows of a table were erased
         """
         if manifest.decisions:
             copy.write_bytes(manifest.decisions)
@@ -80,7 +80,7 @@ class NightTable:
         elif location.size() is not None and count_erased(location):
             download(location, copy)  # without the rows that were erased, which the task may still return
             sha256 = _hash_file(copy)
-        return cls(manifest, copy, location, sha256, count_erased=count_erased)
+        return cls(manifest, copy, location, sha256)
 
     @property
     def kind(self) -> str:
@@ -108,7 +108,7 @@ class NightTable:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Read the rows, each checked."""
-        kind, origin, number = KINDS[self.kind], self.manifest.uri, 0
+        kind, origin = KINDS[self.kind], self.manifest.uri
         required = kind.required.split()
         with self.copy.open("rb") as file:
             for number, line in enumerate(split_lines(file, origin), 1):
@@ -122,11 +122,6 @@ class NightTable:
                     )
                 self._octets = len(line)
                 yield row
-        if number < self.manifest.rows and number + self.count_erased(self.location) < self.manifest.rows:
-            raise ComplianceInputError(
-                f"The manifest '{origin}' has lost rows: it has {number:,}, but its task returned the "
-                f"numbers of {self.manifest.rows:,}. Clear the task that wrote it."
-            )
 
     def count(self, row: Mapping[str, Any]) -> None:
         """Count a row, in the order of the table."""

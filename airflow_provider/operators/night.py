@@ -161,7 +161,7 @@ class ComplianceCloseNightOperator(StoringMixin, BaseOperator):
                     retired,
                     self.max_vanished,
                 )
-        if erasure.sources or erasure.is_begun():
+        if erasure.sources or erasure.find_begun():
             erasure.run(lambda jobs: delete_jobs(ComplianceHook(self.conn_id), jobs, self.log))
 
     def _check_vanished(self, closed: ChainRecord) -> None:

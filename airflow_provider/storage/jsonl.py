@@ -179,12 +179,16 @@ def read_valid_rows(location: Location) -> Iterator[Row]:
         log.warning("%s The rest of it is ignored.", error)
 
 
-def find_tables(folder: Location) -> list[tuple[str, Location]]:
-    """Return all tables below a folder, in order: their names below it, and where they are."""
+def find_names(folder: Location) -> list[str]:
+    """Return the names of all objects below a folder, in order."""
     fs, root = folder.fs, folder.path.rstrip("/")
-    with storage_errors(folder, "read"):
+    with storage_errors(folder, "searched"):
         fs.invalidate_cache()
         found = fs.find(root) if fs.exists(root) else []
     # Stores may write what is before the folder differently.
-    names = (path[path.index(root) + len(root) + 1 :] for path in found if root in path)
-    return [(name, folder / name) for name in sorted(names) if name.endswith(SUFFIXES)]
+    return sorted(path[path.index(root) + len(root) + 1 :] for path in found if root in path)
+
+
+def find_tables(folder: Location) -> list[tuple[str, Location]]:
+    """Return all tables below a folder, in order: their names below it, and where they are."""
+    return [(name, folder / name) for name in find_names(folder) if name.endswith(SUFFIXES)]

@@ -16,6 +16,7 @@ from airflow_provider.addresses import redact
 from airflow_provider.evidence import chain as chains
 from airflow_provider.evidence.erasing import Erasure
 from airflow_provider.evidence.holds import Hold, place_hold, release_holds
+from airflow_provider.evidence.traces import Traces
 from airflow_provider.exceptions import ComplianceInputError, ComplianceServerError, ComplianceStorageError
 from airflow_provider.storage import atomic, names
 from airflow_provider.storage.jsonl import to_line, to_lines
@@ -104,6 +105,7 @@ def test_dry_run_changes_nothing(tree: Tree) -> None:
     assert {path: path.read_bytes() for path in tree._files()} == before
     assert sum(found.tables.values()) == 5
     assert len(found.objects) == 2
+    assert sorted(Path(name).name[:6] for name in found.pages) == ["0.json", "report", "report"]
 
 
 def test_unknown_document_is_an_error(tree: Tree) -> None:
@@ -176,6 +178,20 @@ def test_changed_line_elsewhere_can_still_be_restored(tree: Tree) -> None:
     assert tree.statuses() == "ERASED OK OK"
 
 
+@pytest.mark.parametrize(
+    "table", ["_ingest/d/run/ingest/manifest.jsonl", "_assess/d/run/assess/findings.jsonl"]
+)
+def test_changed_rows_of_the_document_go_and_stay_a_change(tree: Tree, table: str) -> None:
+    tree.close(1, BERT, ANNA)
+    path = tree.path / "dt=2026-03-01" / table
+    first, second = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + second.replace(b'"uuid": "u-', b'"uuid": "x-'))
+    tree.erase(ANNA)
+    assert tree.find_traces(ANNA) == []
+    assert path.read_bytes() == first
+    assert tree.statuses() == "CHANGED OK OK"
+
+
 # -- nights that are closed later
 
 
@@ -229,11 +245,10 @@ def test_rows_of_a_resumed_erasure_count_once(
     def fail(*_: Any) -> Any:
         raise ComplianceServerError("The service is down.", status=503)
 
-    name = "_rewrite_table" if is_written else "_rewrite_derived"
-    original = getattr(Erasure, name)
+    original = Erasure._write_table
     with monkeypatch.context() as patch:
-        patch.setattr(Erasure, name, lambda *given: (is_written and original(*given), fail()))
-        patch.setattr(Erasure, "_tables", lambda self: (one for one in self._names if "/manifest" in one))
+        patch.setattr(Erasure, "_write_table", lambda *given: (is_written and original(*given), fail()))
+        patch.setattr(Traces, "_table_names", lambda self: (one for one in self.names if "/manifest" in one))
         with pytest.raises(ComplianceServerError):
             tree.erase(ANNA)
     assert len(manifest.read_bytes().splitlines()) == (1 if is_written else 2)
@@ -339,7 +354,7 @@ def test_jobs_that_can_not_be_deleted_are_deleted_by_the_next_attempt(tree: Tree
     tree.erase(ANNA, task="d/run/erase")  # a retry of the same task
     assert len(tree.jobs) == 2
     assert tree.find_traces(ANNA) == []
-    assert tree.statuses() == "ERASED OK OK OK"
+    assert tree.statuses() == "ERASED OK OK"
 
 
 def test_a_second_erasure_waits_for_the_first_one(tree: Tree) -> None:
@@ -354,6 +369,17 @@ def test_a_second_erasure_waits_for_the_first_one(tree: Tree) -> None:
     tree.erasure(ANNA, task="one").run(erase_other)
     tree.erase(BERT)
     assert tree.find_traces(ANNA) == tree.find_traces(BERT) == []
+
+
+def test_attempts_that_complete_an_erasure_at_once_add_one_record(tree: Tree) -> None:
+    tree.close(1, ANNA, BERT)
+
+    def complete(_: Any) -> None:
+        tree.erase(resume=True)
+
+    tree.erasure(ANNA).run(complete)
+    assert tree.find_traces(ANNA) == []
+    assert tree.statuses() == "ERASED OK OK"
 
 
 # -- holds
@@ -505,7 +531,7 @@ def test_erasure_of_a_night_that_is_not_closed_is_resumed_without_the_name(tree:
     tree.erase(resume=True)
     assert tree.find_traces(ANNA) == []
     assert list((tree.path / "_holds").iterdir()) == []
-    assert tree.statuses() == "OK OK OK OK"
+    assert tree.statuses() == "OK OK OK"
 
 
 def test_refused_erasure_leaves_no_name(tree: Tree) -> None:

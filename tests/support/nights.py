@@ -94,7 +94,7 @@ class NightWriter:
             written = self.put(folder / f"_tables/{kind}.jsonl", to_lines(rows))
             with tempfile.TemporaryDirectory() as temporary:
                 manifest = Manifest(kind, written["uri"])
-                table = NightTable.take(manifest, Path(temporary) / "copy", folder, self.root)
+                table = NightTable.take(manifest, Path(temporary) / "copy", folder, self.root, lambda _: 0)
                 for row in rows:
                     table.count(row)
                 table.seal(self.root)
