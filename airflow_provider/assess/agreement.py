@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any
 
 from airflow_provider.assess.findings import Decisions
 from airflow_provider.severity import normalize_category
 
 WOBBLE = 0.05  # share of answers in which a usable judge may contradict itself
-CHANCE = 0.001  # share of nights in which such a judge may be called drifted, on any criterion
-UNLIKELY = 0.01  # contradictions of such a judge in its repeats: with more, a criterion is inconsistent
+# Shares of nights in which such a judge may be called drifted or inconsistent, on any criterion.
+DRIFT_CHANCE, INCONSISTENCY_CHANCE = 0.001, 0.01
 MIN_CASES = 10  # before a judge is called worthless
 MAX_NAMED = 10  # documents that moved
 DRIFTED, INCONSISTENT, STEADY = "drifted", "inconsistent", "steady"
@@ -58,7 +58,8 @@ class JudgedCriterion:
 
     :param comparisons: of tonight with earlier nights; and of the last two nights with those before, because
         what is not certain in the first night of a new judge may be so in the second
-    :param repeats: how often a cell was assessed again, in a night, or in the next one before tonight
+    :param repeats: how often a cell was assessed again: in a night, or, where it never was, in the next one
+        before tonight. No verdict counts in two of them, else one that is wrong would be two contradictions
     :param contradictions: how often it got another verdict then
     """
 
@@ -78,26 +79,26 @@ class JudgedCriterion:
 
     def add(self, nights: Sequence[Sequence[Row]]) -> None:
         """Add the verdicts on a document, of each night, tonight first."""
-        pairs = [rows for rows in nights if len(rows) > 1]
-        pairs += [[one[0], other[0]] for one, other in pairwise(nights[1:])]
+        twice = [rows for rows in nights if len(rows) > 1]
+        pairs = twice or [[*one, *other] for one, other in zip(nights[1::2], nights[2::2], strict=False)]
         self.repeats += len(pairs)
         self.contradictions += sum(one["category"] != other["category"] for one, other in pairs)
         for number, comparison in enumerate(self.comparisons, 1):
             comparison.add(list(chain(*nights[:number])), list(chain(*nights[number:])))
 
-    def decide(self, limit: float) -> None:
+    def decide(self, tests: int) -> None:
         """Set the state: drifted if more documents moved than chance explains.
 
-        :param limit: how unlikely that has to be for an unchanged judge
+        :param tests: how often that is asked tonight, about all criteria: any of them may be an accident
         """
         # One more than were seen: a few repeats say little. Two verdicts differ if either is wrong.
         measured = (self.contradictions + 1) / (2 * self.repeats) if self.contradictions else 0.0
         wobble = max(WOBBLE, measured)
-        drifted = [one for one in self.comparisons if not one.is_chance(wobble, limit)]
+        drifted = [one for one in self.comparisons if not one.is_chance(wobble, DRIFT_CHANCE / tests)]
         self.shown = (drifted or self.comparisons)[0]
         if drifted:
             self.state = DRIFTED
-        elif at_least(self.contradictions, [2 * WOBBLE] * self.repeats) <= UNLIKELY:
+        elif at_least(self.contradictions, [2 * WOBBLE] * self.repeats) <= INCONSISTENCY_CHANCE / tests:
             self.state = INCONSISTENT
 
     def summarize(self) -> Row:
@@ -135,9 +136,9 @@ def compare_golden(rows: Iterable[Row], earlier: Iterable[Iterable[Row]]) -> lis
         for row in some if len(same) > 1 else ():
             row["before"] = same[1][0]["category"]
         judged.add(same)
-    tests = sum(bool(one.verdicts) for judged in found.values() for one in judged.comparisons)
+    tests = sum(max(1, sum(bool(one.verdicts) for one in judged.comparisons)) for judged in found.values())
     for judged in found.values():
-        judged.decide(CHANCE / max(1, tests))
+        judged.decide(tests)
     for (source, framework, criterion), some in tonight.items():
         judged = found[framework, criterion]
         moved = {row["source"]: row["before"] for row in judged.shown.moved if judged.state == DRIFTED}

@@ -6,14 +6,14 @@ keys, results and a table of their own: the verdict on the same cell of the nigh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, islice, zip_longest
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.addresses import redact_all
 from airflow_provider.assess.agreement import DRIFTED, JudgedCriterion, Row, compare_golden
-from airflow_provider.assess.cells import Cell, make_cells, make_key
+from airflow_provider.assess.cells import AssessedFramework, Cell, make_cells, make_key
 from airflow_provider.assess.findings import fold
 from airflow_provider.assess.inputs import AssessedDocument, read_rows
 from airflow_provider.assess.task import AssessTask, RunEngine, hash_text, resume_cells
@@ -32,7 +32,6 @@ from airflow_provider.ingest.earlier import find_forgotten, resume_documents
 from airflow_provider.params import required
 from airflow_provider.severity import KNOWN_CATEGORIES, normalize_category
 from airflow_provider.storage import names
-from airflow_provider.storage.jsonl import read_valid_rows, twins
 from airflow_provider.storage.locations import Location
 from airflow_provider.text import enumerate_few
 from airflow_provider.waiting.kinds import JOBS, JobKind
@@ -57,21 +56,23 @@ CELL_COLUMNS = (
 
 @dataclass(frozen=True)
 class GoldenSet:
-    """What experts decided about golden documents.
+    """What experts decided about golden documents, as far as the task can use it.
 
-    :param expected: the category of each criterion, by source and framework
+    :param expected: name and category of each criterion, by its folded name, by source and framework id
     :param addresses: of the documents, with all secrets, by source
     :param fields: of the documents, by source: what a payload can refer to
     :param manifest: where all this is, if it is in a store
+    :param warnings: what can't be used
     """
 
-    expected: Mapping[tuple[str, str], Mapping[str, str]]
+    expected: Mapping[tuple[str, str], Mapping[str, tuple[str, str]]]
     addresses: Mapping[str, str]
     fields: Mapping[str, Row]
     manifest: Location | None
+    warnings: list[str]
 
 
-def read_golden(given: Any) -> GoldenSet:
+def read_golden(given: Any, task: AssessTask) -> GoldenSet:
     """Read golden documents: the URI of a manifest in JSON Lines, or its rows."""
     found = read_rows(required(given, "golden"))
     rows = [(row, "`golden`" if place == "documents" else place) for row, place in found]
@@ -80,29 +81,64 @@ def read_golden(given: Any) -> GoldenSet:
             raise ComplianceInputError(f"Add {', '.join(missing)} to the golden document in {place}.")
     addresses = redact_all(str(row["source"]) for row, _ in rows)
     named = {address: source for source, address in addresses.items()}
-    expected: dict[tuple[str, str], dict[str, str]] = {}
+    ids = {name: one.id for one in task.frameworks.values() for name in (one.code_name, one.id)}
+    expected: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}
     fields: dict[str, Row] = {}
+    unknown: set[str] = set()
     for row, place in rows:
         _, framework, criterion, category = (str(row[name]).strip() for name in REQUIRED)
         source = named.get(str(row["source"]), str(row["source"]))
         if (category := normalize_category(category)) not in KNOWN_CATEGORIES:
             known = ", ".join(KNOWN_CATEGORIES)
             raise ComplianceInputError(f"Unknown category {category[:60]!r} in {place}: use one of {known}.")
-        if expected.setdefault((source, framework), {}).setdefault(criterion, category) != category:
+        if not (key := ids.get(framework)):
+            unknown.add(framework)
+            continue
+        decided = expected.setdefault((source, key), {})
+        same = _find_names(task.frameworks[key], criterion)
+        if any(decided.get(name, ("", category))[1] != category for name in same):
             raise ComplianceInputError(
                 f"Remove one of two categories of {criterion[:60]!r} of the same document: see {place}."
             )
+        decided[fold(criterion)] = criterion, category
         document = fields.setdefault(source, {**row, "source": source})
-        texts = {row.get("text_sha256") or None, document.get("text_sha256") or None} - {None}
-        if len(texts) > 1:
+        hashes = {row.get("text_sha256") or None, document.get("text_sha256") or None} - {None}
+        if len(hashes) > 1:
             raise ComplianceInputError(f"Keep only lines on one text_sha256 of this document: see {place}.")
-        document["text_sha256"] = next(iter(texts), None)
+        document["text_sha256"] = next(iter(hashes), None)
     if len(fields) > MAX_DOCUMENTS:
         raise ComplianceInputError(
             f"Choose at most {MAX_DOCUMENTS} golden documents, not {len(fields):,}: each costs every night."
         )
+    lacking = {source: error for source in fields if (error := _find_lacking(task, fields[source]))}
+    warnings = warn("This task does not assess frameworks of golden documents", sorted(unknown))
+    warnings += warn("Golden documents lack fields of the payload", list(lacking.values()))
+    usable = {key: decided for key, decided in expected.items() if key[0] not in lacking}
     is_stored = isinstance(given, str) and given.strip()[:1] not in '[{"'
-    return GoldenSet(expected, addresses, fields, Location(given.strip()) if is_stored else None)
+    manifest = Location(given.strip()) if is_stored else None
+    return GoldenSet(usable, addresses, fields, manifest, warnings)
+
+
+def _find_names(framework: AssessedFramework, criterion: str) -> set[str]:
+    """Return what a criterion is called, folded: as it is given, and by code and name as it is listed."""
+    own = fold(criterion)
+    listed = (set(map(fold, names)) for names in framework.criteria)
+    return {own}.union(*(names for names in listed if own in names))
+
+
+def _find_lacking(task: AssessTask, fields: Row) -> str:
+    """Return which field of the payload a document does not have; empty if it has all."""
+    try:
+        task.template.check([{"uuid": "", "sha256": "", **fields}], ())
+    except ComplianceInputError as error:
+        return str(error)
+    return ""
+
+
+def warn(problem: str, parts: Collection[str]) -> list[str]:
+    """Return a warning that names what a problem is about; none without any."""
+    named = enumerate_few((part.removesuffix(".") for part in parts), 300)
+    return [f"{problem}: {named}."] if parts else []
 
 
 @dataclass
@@ -139,49 +175,19 @@ class GoldenTask:
 
     def __init__(self, task: AssessTask, given: GoldenSet, on_drift: str) -> None:
         self._task, self._given, self._on_drift = task, given, on_drift
-        self.manifest = given.manifest
+        self.manifest, self.warnings = given.manifest, given.warnings
         documents = resume_documents(given.addresses, {}, is_new_attempt=True, log=task.log)
         self._documents = {document.source: document for document in documents}
         self.texts: list[Cell] = []
         self.cells: list[Cell] = []
         self.rows: list[Row] = []
         self.judged: list[JudgedCriterion] = []
-        self.warnings: list[str] = []
-        ids = {name: one.id for one in task.frameworks.values() for name in (one.code_name, one.id)}
-        self._expected: dict[tuple[str, str], dict[str, str]] = {}
-        self._names: dict[str, str] = {}  # of criteria, as given
-        lacking = {source: error for source in given.fields if (error := self._find_lacking(source))}
-        for (source, name), criteria in given.expected.items():
-            known = self._expected.setdefault((source, ids.get(name, "")), {})
-            for criterion, category in criteria.items():
-                self._names[fold(criterion)] = criterion
-                if known.setdefault(fold(criterion), category) != category:
-                    raise ComplianceInputError(
-                        f"Remove one of two categories of {criterion[:60]!r} of '{source}' from `golden`."
-                    )
-        for source, key in list(self._expected):
-            if not key or source in lacking:
-                del self._expected[source, key]
-        unknown = {name for _, name in given.expected} - ids.keys()
-        self._warn("This task does not assess frameworks of golden documents", sorted(unknown))
-        self._warn("Golden documents lack fields of the payload", list(lacking.values()))
 
-    def _find_lacking(self, source: str) -> str:
-        """Return which field of the payload a document does not have; empty if it has all."""
-        try:
-            self._task.template.check([{"uuid": "", "sha256": "", **self._given.fields[source]}], ())
-        except ComplianceInputError as error:
-            return str(error)
-        return ""
-
-    @property
-    def total(self) -> int:
-        """How many cells are assessed every night."""
-        return len(self._expected) + min(MAX_REPEATS, len(self._expected))
-
-    def _warn(self, problem: str, parts: Collection[str]) -> None:
-        named = enumerate_few((part.removesuffix(".") for part in parts), 300)
-        self.warnings += [f"{problem}: {named}."] if parts else []
+    async def plan(self) -> tuple[int, int]:
+        """Return how many cells would be assessed, and how many documents would be processed before."""
+        texts = self._find_texts(await in_thread(self._read_nights))
+        cells = len(self._given.expected)
+        return cells + min(MAX_REPEATS, cells), sum(not text.state.is_final for text in texts.values())
 
     async def assess(
         self,
@@ -196,9 +202,13 @@ class GoldenTask:
         :param known: items of earlier attempts
         """
         task = self._task
-        earlier, own = await in_thread(self._read_earlier), await in_thread(self._read_own)
+        own, *earlier = await in_thread(self._read_nights)
         known = {cell.key: cell for cell in map(_to_cell, own)} | dict(known)
-        await self._resume_texts(client, known, [own, *earlier], is_new_attempt=is_new_attempt)
+        texts = self._find_texts([own, *earlier])
+        found = {text.job_id for text in texts.values() if text.key not in known} - {""}
+        forgotten = await find_forgotten(client, found, task.log) if found else set()
+        resumed = resume(texts, known, texts.__getitem__, is_new_attempt=is_new_attempt)
+        self.texts = [text.reset() if text.job_id in forgotten else text for text in resumed]
         if not all(text.state.is_final for text in self.texts):
             await self._process_texts(client, run_engine)
         documents = {document.source: document for document in self._with_text()}
@@ -211,52 +221,34 @@ class GoldenTask:
             ):
                 return in_flight
         failed = [f"{cell.label}: {cell.error}" for cell in self.cells if cell.state is FAILED]
-        self._warn("Golden documents could not be assessed", failed)
+        self.warnings += warn("Golden documents could not be assessed", failed)
         self.rows = sorted(self._make_rows(), key=lambda row: str(row["source"]))
         self.judged = compare_golden(self.rows, earlier)
         self._react([judged for judged in self.judged if judged.state == DRIFTED])
         return []
 
-    def _read_earlier(self) -> list[list[Row]]:
-        """Return the rows of the newest earlier nights of this task that have some."""
-        entries = entries_of(self._task.nights, self._task.checkpoint.account)
-        return list(islice(filter(None, (list(entry.rows(TABLE)) for entry in entries)), MAX_NIGHTS))
+    def _read_nights(self) -> list[list[Row]]:
+        """Return rows: those that an earlier attempt has published, then of the newest earlier nights."""
+        own, nights = self._task.nights.own, self._task.nights
+        entries = entries_of(nights, self._task.checkpoint.account)
+        earlier = filter(None, (list(entry.rows(TABLE)) for entry in entries))
+        return [list(own.rows(TABLE)) if own else [], *islice(earlier, MAX_NIGHTS)]
 
-    def _read_own(self) -> list[Row]:
-        """Return the rows that an earlier attempt has written: they outlive the journal."""
-        table = self._task.checkpoint.output_folder / f"{TABLE}.jsonl"
-        rows = (row for location in twins(table) for row in read_valid_rows(location))
-        return [row for row in rows if row.keys() >= {*CELL_COLUMNS, "repeat"}]
-
-    async def _resume_texts(
-        self,
-        client: AsyncComplianceClient,
-        known: Mapping[str, Cell],
-        earlier: list[list[Row]],
-        *,
-        is_new_attempt: bool,
-    ) -> None:
-        """Find the text of each document: of an earlier attempt or night, or tonight's; else submit it."""
+    def _find_texts(self, nights: Iterable[list[Row]]) -> dict[str, Cell]:
+        """Return the text of each document: of an earlier attempt or night, or tonight's; else to submit."""
         places = [
-            *({row["source"]: (row["uuid"], row["text_sha256"]) for row in rows} for rows in earlier),
+            *({row["source"]: (row["uuid"], row["text_sha256"]) for row in rows} for rows in nights),
             {document.source: (document.uuid, document.text_sha256) for document in self._task.documents},
         ]
         texts: dict[str, Cell] = {}
-        for source in dict.fromkeys(source for source, _ in self._expected):
+        for source in dict.fromkeys(source for source, _ in self._given.expected):
             text = Cell(f"{make_key(source, '')}{TEXT}", source=source, framework="text")
-            wanted = self._given.fields[source].get("text_sha256")
+            wanted = self._given.fields[source]["text_sha256"]
             for uuid, sha256 in (place[source] for place in places if source in place):
                 if sha256 and wanted in (None, sha256) and not text.job_id:
                     text = replace(text, job_id=uuid, text_sha256=sha256, state=COMPLETED)
             texts[text.key] = text
-        found = {text.job_id for text in texts.values() if text.key not in known} - {""}
-        forgotten = await find_forgotten(client, found, self._task.log) if found else set()
-        self.texts = resume(texts, known, texts.__getitem__, is_new_attempt=is_new_attempt)
-        for number, text in enumerate(self.texts):
-            if text.job_id in forgotten:
-                self.texts[number] = text.reset()
-            elif text.job_id in found:
-                self._task.checkpoint.append(text)  # the next attempt uses the same one
+        return texts
 
     async def _process_texts(self, client: AsyncComplianceClient, run_engine: RunEngine) -> None:
         """Have new documents processed; that the service refuses all of them does not fail the night."""
@@ -266,29 +258,28 @@ class GoldenTask:
         except ComplianceError as error:
             if error.transient or isinstance(error, ComplianceSupersededError):
                 raise
-            self._warn("No golden document could be processed", [str(error)])
+            self.warnings += warn("No golden document could be processed", [str(error)])
 
     def _with_text(self) -> Iterator[AssessedDocument]:
         """Yield the documents that can be assessed."""
-        self._warn(
-            "Golden documents could not be processed",
-            [f"{text.label}: {text.error}" for text in self.texts if text.state is FAILED],
-        )
-        others = []
+        failed, others = [], []
         for text in self.texts:
             fields = self._given.fields[text.source]
-            if text.state is COMPLETED and fields.get("text_sha256") not in (None, text.text_sha256):
+            if text.state is FAILED:
+                failed.append(f"{text.label}: {text.error}")
+            elif text.state is COMPLETED and fields["text_sha256"] not in (None, text.text_sha256):
                 others.append(text.source)
             elif text.state is COMPLETED:
                 fields = {**fields, "uuid": text.job_id, "sha256": text.text_sha256}
                 yield AssessedDocument(text.source, text.job_id, text.text_sha256, fields)
-        self._warn("Golden documents have another text than experts decided on", others)
+        self.warnings += warn("Golden documents could not be processed", failed)
+        self.warnings += warn("Golden documents have another text than experts decided on", others)
 
     def _make_cells(self, documents: Mapping[str, AssessedDocument]) -> list[Cell]:
         """Return the cells, and those that are assessed twice: the same every night, of all frameworks."""
         task = self._task
         cells: dict[str, list[Cell]] = {}
-        for source, key in self._expected:
+        for source, key in self._given.expected:
             if document := documents.get(source):
                 made = make_cells([document], [task.frameworks[key]], task.template, task.checkpoint.account)
                 cells.setdefault(key, []).extend(made)
@@ -302,33 +293,29 @@ class GoldenTask:
     def _make_rows(self) -> Iterator[Row]:
         """Yield a row for each verdict; name criteria of experts that have none."""
         unknown: dict[str, None] = {}
-        twice: dict[str, None] = {}
         for cell in self.cells:
             if cell.state is not COMPLETED:
                 continue
-            categories = self._expected[cell.source, cell.framework_id]
-            unanswered = dict(categories)
+            decided = self._given.expected[cell.source, cell.framework_id]
+            unanswered = dict(decided)
             for verdict in self._task.found[cell.key]:
-                texts = {fold(verdict[name]) for name in ("criterion", "title")} & categories.keys()
-                expected = {categories[text] for text in texts}
-                for text in texts:
-                    unanswered.pop(text, None)
-                if len(expected) > 1:
-                    twice[verdict["criterion"]] = None
+                names_of = [fold(verdict[name]) for name in ("criterion", "title")]
+                expected = [decided[name] for name in names_of if name in decided]
+                for name in names_of:
+                    unanswered.pop(name, None)
                 yield {
                     "night": self._task.nights.night.at,
                     **{column: getattr(cell, column) for column in CELL_COLUMNS},
                     "assessment_id": cell.job_id,
                     "repeat": cell.key.endswith(REPEAT),
                     "criterion": verdict["criterion"],
-                    "expert_category": expected.pop() if len(expected) == 1 else None,
+                    "expert_category": expected[0][1] if expected else None,
                     "category": verdict["category"],
                     "before": None,
                     "state": "",
                 }
-            unknown |= dict.fromkeys(map(self._names.__getitem__, unanswered))
-        self._warn("The service does not know criteria of golden documents", unknown)
-        self._warn("Golden documents have two categories, by code and by title, of", twice)
+            unknown |= dict.fromkeys(name for name, _ in unanswered.values())
+        self.warnings += warn("The service does not know criteria of golden documents", unknown)
 
     def _react(self, drifted: list[JudgedCriterion]) -> None:
         """Say what has drifted, and do what follows from that."""

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 KIND = "assess"  # of entries in the index of nights
 ASSESSMENTS = "assessments.jsonl"
-REQUESTS_PER_CELL = 3  # submit, one poll, results
+REQUESTS_PER_ITEM = 3  # submit, one poll, results; of golden documents also their texts
 
 
 RunEngine = Callable[..., Awaitable[list[str]]]
@@ -111,7 +111,8 @@ class AssessTask:
         await self._read_earlier(changed_only=changed_only)
         self._carry_forward({})
         to_do = [cell for cell in self.cells if cell.state is PENDING]
-        golden = self.golden.total if self.golden else 0
+        golden, texts = await self.golden.plan() if self.golden else (0, 0)
+        items = len(to_do) + golden + texts
         changed = sum(bool(self.earlier.before.get(cell.key)) for cell in to_do)
         carried = sum(cell.state is SKIPPED for cell in self.cells)
         entries = await in_thread(lambda: list(self.nights.entries()))
@@ -122,10 +123,8 @@ class AssessTask:
             "carried": carried,
             "kept": len(self.cells) - len(to_do) - carried,
             "golden": golden,
-            "requests": REQUESTS_PER_CELL * (len(to_do) + golden),
-            "seconds": estimate_seconds(
-                len(to_do) + golden, (entry.facts.get(RATE, 0.0) for entry in entries)
-            ),
+            "requests": REQUESTS_PER_ITEM * items,
+            "seconds": estimate_seconds(items, (entry.facts.get(RATE, 0.0) for entry in entries)),
         }
         self.log.info("Dry run, nothing was sent: %s", json.dumps(plan))
         return plan

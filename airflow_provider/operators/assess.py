@@ -146,7 +146,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             run.deadline.at,
         )
         if "golden" in self._given:
-            task.golden = GoldenTask(task, read_golden(self.golden), self.on_drift)
+            task.golden = GoldenTask(task, read_golden(self.golden, task), self.on_drift)
         if self.is_dry_run:
             return self._loop.run(task.plan(changed_only=self.changed_only))
         task.checkpoint.acquire(len(documents) * len(frameworks))
