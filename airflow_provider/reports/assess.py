@@ -12,7 +12,6 @@ from airflow_provider.reports.outcomes import count_documents
 from airflow_provider.reports.page import (
     classify,
     format_night,
-    plural,
     read_time,
     render,
     split_source,
@@ -101,7 +100,7 @@ class VerdictStats(VerdictCounts):
             found = letters.upper()
             counts[next((letter for letter in "FMNUS" if letter in found), "")] += 1
         counted = ", ".join(f"{counts[kind]:,} {words}" for kind, words in DOCUMENTS.items() if counts[kind])
-        return f"{plural(len(rows))}: {counted}." if counted else ""
+        return f"Documents: {counted}." if counted else ""
 
     def matrix(self) -> dict[str, Any]:
         """Return documents and verdicts for the script: a letter for each, in lower case where it changed."""

@@ -16,30 +16,44 @@ STATES = {"drifted": "drifted", "worthless": "no better than chance", "inconsist
 
 @dataclass
 class JudgeStats:
-    """Collects what the section about the judge shows.
+    """Collects what the section about the judge shows: every criterion and document once.
 
-    :param rows: of `agreement.jsonl`
-    :param moved: rows of `golden.jsonl` whose verdict is another one than in the previous night
-    :param numbers: cases that were `agreed` and `disagreed` on, and criteria that have `drifted`
+    Each instance of a mapped task has assessed the same golden documents.
     """
 
-    rows: list[Row] = field(default_factory=list)
-    moved: list[Row] = field(default_factory=list)
-    numbers: Counter[str] = field(default_factory=Counter)
+    _rows: dict[tuple[str, ...], Row] = field(default_factory=dict)
+    _moved: dict[tuple[str, ...], Row] = field(default_factory=dict)
 
     def add(self, row: Row) -> None:
-        """Add a row of either table."""
+        """Add a row of `agreement.jsonl` or `golden.jsonl`."""
+        key = tuple(str(row.get(name)) for name in ("framework", "criterion", "source"))
         if "cases" not in row:
-            is_moved = not row.get("repeat") and row.get("before") not in (None, row.get("category"))
-            self.moved += [row] if is_moved and len(self.moved) < MAX_MOVED else []
+            if not row.get("repeat") and row.get("before") not in (None, row.get("category")):
+                self._moved.setdefault(key, row)
             return
-        if not all(isinstance(row.get(name), int | float | None) for name in NUMBERS):
-            return
-        self.rows += [row] if len(self.rows) < MAX_CRITERIA else []
-        self.numbers["drifted"] += row.get("state") == "drifted"
-        if row.get("criterion") is None:  # a whole framework
-            cases, agreed = (int(row.get(name) or 0) for name in ("cases", "agreed"))
-            self.numbers += Counter({"agreed": agreed, "disagreed": cases - agreed})
+        is_new = key not in self._rows or row.get("state") == "drifted"
+        if is_new and all(isinstance(row.get(name), int | float | None) for name in NUMBERS):
+            self._rows[key] = row
+
+    @property
+    def rows(self) -> list[Row]:
+        """Rows of `agreement.jsonl`."""
+        return list(self._rows.values())[:MAX_CRITERIA]
+
+    @property
+    def moved(self) -> list[Row]:
+        """Rows of `golden.jsonl` whose verdict is another one than in the previous night."""
+        return list(self._moved.values())[:MAX_MOVED]
+
+    @property
+    def numbers(self) -> Counter[str]:
+        """Cases that were `agreed` and `disagreed` on, and criteria that have `drifted`."""
+        counts = Counter(drifted=sum(row.get("state") == "drifted" for row in self._rows.values()))
+        for row in self._rows.values():
+            if row.get("criterion") is None:  # a whole framework
+                cases, agreed = (int(row.get(name) or 0) for name in ("cases", "agreed"))
+                counts.update(agreed=agreed, disagreed=cases - agreed)
+        return +counts
 
     def notes(self, row: Row) -> list[str]:
         """Return what is wrong about a criterion, the worst first."""

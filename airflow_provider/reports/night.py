@@ -62,7 +62,7 @@ def render_night(
         tone=tone,
         status=status,
         headline=_COUNT.sub("\u00a0", headline),
-        last=earlier[0] if earlier else None,
+        last_night=format_night(trend[0][0]) if trend else "",
         more_documents=documents.total - earlier[0].numbers["documents"] if earlier else 0,
         trend=plot_trend(points),
         judge=judge,

@@ -280,4 +280,4 @@ class VerdictCounts:
         cells = framework.cells
         failed = f", {cells['failed']:,} failed" if cells["failed"] else ""
         counted = f"{cells['assessed']:,} assessed tonight, {cells['carried']:,} carried forward"
-        return f"{plural(cells.total())}: {counted}{failed}."
+        return f"Documents: {counted}{failed}."

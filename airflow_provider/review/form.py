@@ -43,7 +43,7 @@ INSTRUCTIONS = """\
 - To give feedback on a finding, write a **rationale** below, and correct the **category** where it is wrong.
 - The service takes no feedback without a rationale. A corrected category without one is recorded, not sent.
 - If you agree with everything that you leave as it is, switch that on: it is recorded, not sent.
-- **Send feedback** sends every rationale, **No feedback** nothing. Both record that you agree."""
+- **Send feedback** sends every rationale, **No feedback** nothing. Both record what you switched on."""
 
 
 class Form:

@@ -277,7 +277,7 @@ def test_document_shows_its_verdicts_of_all_nights(place: Place, get: Get) -> No
             "ingest",
             day,
             "manifest",
-            [{"source": name, "status": "COMPLETED", "bytes": 12} for name in sources],
+            [{"source": name, "status": "COMPLETED", "bytes": 12, "path": f"{name}.txt"} for name in sources],
         )
         rows = [
             {
@@ -286,6 +286,7 @@ def test_document_shows_its_verdicts_of_all_nights(place: Place, get: Get) -> No
                 "criterion": "exit",
                 "category": category,
                 "changed_from": before,
+                "because": before and "framework",
             }
             for name in sources
         ]
@@ -301,8 +302,9 @@ def test_document_shows_its_verdicts_of_all_nights(place: Place, get: Get) -> No
 
     assert quote("s3://in/1.pdf", safe="") in link
     text = " ".join(re.sub(r"<[^>]+>", " ", shown.text.partition("<body>")[2]).split())
-    assert "2026-03-02 COMPLETED 12" in text
-    assert "DORA exit sufficiently regulated 2026-03-02 from missing to sufficiently regulated" in text
+    assert "2026-03-02 COMPLETED 12 s3://in/ 1.pdf.txt" in text
+    change = "2026-03-02 from missing to sufficiently regulated: the framework has changed"
+    assert f"DORA exit sufficiently regulated {change}" in text
     assert "ada exit sufficiently regulated changed from missing Annex 4." in text
 
     forged = place.write(

@@ -111,10 +111,8 @@ def test_cells_and_criteria_are_counted_and_the_rest_beyond_a_limit_together(mon
     for number in range(4):
         counts.add_finding(finding(number // 2, f"D-{number}"))
     (dora, gdpr) = counts.frameworks.values()
-    assert counts.describe_framework(dora) == (
-        "3 documents: 1 assessed tonight, 1 carried forward, 1 failed."
-    )
-    assert counts.describe_framework(gdpr) == "1 document: 1 assessed tonight, 0 carried forward."
+    assert counts.describe_framework(dora) == ("Documents: 1 assessed tonight, 1 carried forward, 1 failed.")
+    assert counts.describe_framework(gdpr) == "Documents: 1 assessed tonight, 0 carried forward."
     assert list(dora.criteria) == ["D-0", "D-1", "(others)"]
     assert (dora.number, gdpr.number, counts.without_findings, counts.total) == (0, 1, 1, 4)
     counts.add_cell(cell(1, framework="NIS2"))
@@ -158,7 +156,7 @@ def test_documents_are_counted_by_the_worst_of_their_verdicts() -> None:
     )
     shown = page(stats, without_text=["s3://inbox/9.pdf"], files={"Findings": "s3://out/f.jsonl"})
     assert shown.text(".framework .sub") == (
-        "5 documents: 1 sufficiently regulated throughout, 1 not sufficiently regulated in places, "
+        "Documents: 1 sufficiently regulated throughout, 1 not sufficiently regulated in places, "
         "1 with something missing, 1 with a verdict of no known category, 1 not assessed."
     )
     assert shown.headline[1] == "1 not assessed"

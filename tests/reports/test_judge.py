@@ -52,6 +52,15 @@ def test_drifted_criterion_is_shown_with_documents_before_and_now() -> None:
     assert [name in page for name in ("a.pdf", "b.pdf", "c.pdf")] == [True, False, False]
 
 
+def test_rows_of_a_mapped_task_count_once_and_a_drift_in_any_of_them_is_shown() -> None:
+    drift = row("exit", state="drifted", moved=3, compared=4)
+    night = Night(judged=[row(None), row("exit"), moved(), row(None), drift, moved(), row("exit")])
+    page = night.render()
+    assert night.judge.numbers == {"agreed": 9, "disagreed": 1, "drifted": 1}
+    assert page.count("<b>Drifted:</b>") == page.count('class="before"') == 1
+    assert page.count("<b>DORA</b>") == 1
+
+
 def test_trend_of_agreement_needs_two_nights_with_cases() -> None:
     totals = {"documents": 1, "agreed": 9, "disagreed": 1}
     both = render(row(None), totals=totals, trend=[("2026-03-01", totals)])

@@ -96,6 +96,8 @@ def test_a_first_night_has_nothing_to_compare_with() -> None:
         shown = page([document()], [cell()], findings, trend)
         assert "first night with verdicts: 1 missing, 0 not sufficiently regulated, of 2." in shown.text("h1")
         assert "There is nothing to compare with" in shown.section("What changed")
+    earlier = page([document()], [cell()], findings, [("2026-03-02T01:30:00+00:00", TOTALS)])
+    assert "Previous night 2026-03-02 01:30 UTC" in earlier.text(".facts")  # there may be two on a day
     shown = page([document()], [cell()], findings, ())
     assert "Trend" not in shown.texts("h2")
     assert "Previous night" not in shown.text(".facts")
@@ -176,7 +178,7 @@ def test_verdicts_are_counted_by_framework_and_criterion_as_experts_decided() ->
         night.verdicts.add_decision({**row, **more, **decided})
     shown = Page(night.render())
     section = shown.section("DORA")
-    assert "2 documents: 1 assessed tonight, 1 carried forward." in section
+    assert "Documents: 1 assessed tonight, 1 carried forward." in section
     assert "Sufficiently regulated 2 50.0 % Not sufficiently regulated 1 25.0 % Missing 1 25.0 %" in section
     assert section.index("D-2") < section.index("D-1")
     decisions = shown.section("Decisions by experts")
