@@ -16,7 +16,7 @@ from typing import Any
 from airflow import __version__ as airflow_version
 
 from airflow_provider.evidence.chain import Chain, ChainRecord
-from airflow_provider.evidence.history import RecordKey, find_earlier, task_of
+from airflow_provider.evidence.history import RecordKey, find_earlier, read_documents, task_of
 from airflow_provider.evidence.holds import ERASURE, RECORD_VERSION, check_not_erasing
 from airflow_provider.evidence.manifests import INGEST, REVIEW, Outputs, States, find_unsuccessful
 from airflow_provider.evidence.tables import NightTable, below, is_below, store_once
@@ -31,7 +31,6 @@ from airflow_provider.exceptions import (
 from airflow_provider.frameworks.catalog import compare_rules
 from airflow_provider.provenance import describe_attempt, is_newer, read_provenance
 from airflow_provider.reports import night as pages
-from airflow_provider.storage.jsonl import parse_line, read_lines
 from airflow_provider.storage.layout import NIGHT_FOLDER, RULES
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.nights import Night
@@ -246,14 +245,11 @@ class Closing:
         total = int(_total(night, "documents"))
         lost = 0  # of which nothing is known
         try:
-            for manifest in self._chain.read(night.number).record["manifests"]:
-                location = self._root / str(manifest["path"])
-                for line in read_lines(location) if manifest["kind"] == INGEST else ():
-                    row = parse_line(line, f"A line of '{location}'")
-                    key = digest_row(INGEST, row)
-                    if not counts.has_document(row) and key not in seen:
-                        seen.add(key)
-                        named += [str(row["source"])] if len(seen) <= MAX_VANISHED else []
+            for row in read_documents(self._chain, self._chain.read(night.number)):
+                key = digest_row(INGEST, row)
+                if not counts.has_document(row) and key not in seen:
+                    seen.add(key)
+                    named += [str(row["source"])] if len(seen) <= MAX_VANISHED else []
         except (ComplianceError, FileNotFoundError, KeyError, TypeError) as error:
             if getattr(error, "transient", False):
                 raise

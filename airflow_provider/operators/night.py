@@ -141,7 +141,7 @@ class ComplianceCloseNightOperator(StoringMixin, BaseOperator):
         if self.retire_after is None:
             return
         from airflow_provider.evidence.erasing import Erasure
-        from airflow_provider.evidence.retiring import find_retired
+        from airflow_provider.evidence.history import find_retired
         from airflow_provider.hooks.compliance import ComplianceHook
         from airflow_provider.operators.erase import delete_jobs
         from airflow_provider.storage.names import task_path

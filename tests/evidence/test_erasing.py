@@ -476,7 +476,7 @@ def test_document_of_another_series_is_not_retired(
     tree: Tree, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its latest complete night counts, even if another one was closed since, or long ago."""
-    monkeypatch.setattr("airflow_provider.evidence.retiring.TREND_NIGHTS", 2)
+    monkeypatch.setattr("airflow_provider.evidence.history.TREND_NIGHTS", 2)
 
     def close_other(day: int, *sources: str, **parameters: Any) -> None:
         identity = {"dag_id": "other", "run_id": f"other-{day}"}
