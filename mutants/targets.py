@@ -60,7 +60,7 @@ TARGETS = {
     "review/selection": "tests/review/test_selection.py tests/review/test_grouping.py",
     "evidence/chain": "tests/evidence/test_chain.py tests/evidence/test_closing.py",
     "evidence/closing": CLOSING,
-    "evidence/history": CLOSING,
+    "evidence/history": f"{CLOSING} tests/evidence/test_retiring.py",
     "evidence/manifests": CLOSING,
     "evidence/tables": CLOSING,
     "evidence/verifier": VERIFY,

@@ -36,13 +36,11 @@ class Hold:
 
     :param number: of its record
     :param pattern: of the sources that it covers, with `*` and `?`
-    :param path: of the object with the pattern
     """
 
     number: int
     pattern: str
-    path: str
-    reason: str
+    reason: str = ""
 
     def covers(self, source: str) -> bool:
         """Return whether it covers a document."""
@@ -70,7 +68,7 @@ def _read(chain: Chain, number: int) -> Hold:
             f"'{chain.root / path}' is gone or damaged, so what the hold of record {number} covers is not "
             "known. Restore it; until then, nothing is erased or deleted."
         )
-    return Hold(number, found, path, str(entry.record.get("reason")))
+    return Hold(number, found, str(entry.record.get("reason")))
 
 
 def find_held(root: Location) -> Callable[[str], bool]:
@@ -129,7 +127,7 @@ def place_hold(root: Location, pattern: str, reason: str, by: str) -> ChainRecor
 
 def count_covered(root: Location, pattern: str) -> int:
     """Return how many documents that rows below the root name a pattern covers."""
-    hold, found = Hold(0, pattern, "", ""), set[str]()
+    hold, found = Hold(0, pattern), set[str]()
     for name, location in find_tables(root):
         *folders, last = name.split("/")
         # What findings name, assessments do, too; work in progress may name documents in another way.

@@ -110,7 +110,7 @@ class Traces:
         if name.endswith(".html"):
             return cut(text, self.sources).encode("utf-8", "surrogateescape")
         if name.startswith(f"{HOLDS}/"):  # released: those in force cover none of the documents
-            hold = Hold(0, str((parse_json(data) or {}).get("source")), "", "")
+            hold = Hold(0, str((parse_json(data) or {}).get("source")))
             is_named = any(hold.covers(one) and names.name_in(one) in hold.pattern for one in self.sources)
         else:
             is_named = any(json.dumps(one) in text or f'"{one}"' in text for one in self.sources)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.evidence.erasable import Tree
 from tests.evidence.nights import Nights, render_plainly
 from tests.support.speed import skip_fsync
 
@@ -23,3 +24,9 @@ def plain_report(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def nights(tmp_path: Path, plain_report: None) -> Nights:
     return Nights(f"file://{tmp_path}/out/", tmp_path / "in")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    """With the real report of a night."""
+    return Tree(Nights(f"file://{tmp_path}/out/", tmp_path / "in"))
