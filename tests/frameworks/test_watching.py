@@ -32,22 +32,6 @@ from tests.support.attempts import until
 pytestmark = pytest.mark.skipif(not HAS_ASSET_WATCHERS, reason="there are no watchers before Airflow 3.0")
 
 
-def test_a_change_is_sent_once(service: Emulator, store: AssetStore, shares: bool) -> None:
-    async def scenario() -> list[dict[str, Any]]:
-        async with running(shares, watcher(), store) as triggerer:
-            await polled(service)
-            add(service)
-            await until(lambda: triggerer.events)
-            await polled(service, 10)
-            return triggerer.fired
-
-    (event,) = asyncio.run(scenario())
-    assert event["summary"] == "1 framework added (NIS2)"
-    assert (event["conn_id"], event["framework_ids"]) == (CONN, ["NIS2"])
-    assert [event[name] for name in ("first_snapshot", "left_out")] == [False, 0]
-    assert store.ids == ["1", "2", "NIS2"]
-
-
 def test_a_restart_repeats_nothing_and_notices_changes_in_between(
     service: Emulator, store: AssetStore, shares: bool
 ) -> None:
@@ -135,22 +119,24 @@ def test_an_event_that_may_not_be_stored_is_left_to_the_next_watcher(
     asyncio.run(scenario())
 
 
-def test_each_asset_gets_an_event(service: Emulator, shares: bool) -> None:
-    stores = [AssetStore() for _ in range(5)]
+def test_each_asset_gets_an_event_and_watchers_share_their_requests(service: Emulator, shares: bool) -> None:
+    stores = [AssetStore() for _ in range(20 if shares else 2)]
 
     async def scenario() -> list[dict[str, Any]]:
         triggerer = Triggerer(shares)
-        for each in stores:
-            triggerer.start(rebuilt(watcher(), each))
+        for store in stores:
+            triggerer.start(rebuilt(watcher(poll_interval=0.2 if shares else 0.02), store))
         await until(lambda: all(store.state for store in stores))
+        if shares:
+            assert service.count("list_frameworks") <= 3
+            assert service.counters()["logins"] == 1
         add(service)
-        await until(lambda: len(triggerer.events) == 5)
         await until(lambda: all(len(store.ids) == 3 for store in stores))
-        await polled(service, 20)
         await triggerer.die()
         return triggerer.fired
 
-    assert len(asyncio.run(scenario())) == 5
+    fired = asyncio.run(scenario())
+    assert [event["summary"] for event in fired] == ["1 framework added (NIS2)"] * len(stores)
 
 
 def test_without_a_store_of_an_asset_the_state_is_a_variable(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,11 +17,8 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.frameworks import watcher as watcher_module
 from tests.frameworks.triggerers import (
     CONN,
-    SHARES,
     AssetStore,
-    Triggerer,
     polled,
-    rebuilt,
     running,
     watcher,
 )
@@ -28,22 +27,7 @@ from tests.support.attempts import until
 pytestmark = pytest.mark.skipif(not HAS_ASSET_WATCHERS, reason="there are no watchers before Airflow 3.0")
 
 
-@pytest.mark.skipif(not SHARES, reason="triggers share streams from Airflow 3.3 on")
-def test_watchers_of_a_connection_share_their_requests(service: Emulator) -> None:
-    stores = [AssetStore() for _ in range(20)]
-
-    async def scenario() -> None:
-        triggerer = Triggerer(shares=True)
-        for store in stores:
-            triggerer.start(rebuilt(watcher(poll_interval=0.2), store))
-        await until(lambda: all(store.state for store in stores))
-        await triggerer.die()
-
-    asyncio.run(scenario())
-    assert service.count("list_frameworks") <= 3
-    assert service.counters()["logins"] == 1
-
-
+VARIABLE = "AIRFLOW_CONN_COMPLIANCE_DEFAULT"
 FAULTS: dict[str, dict[str, Any]] = {
     "server": {"status": 500},
     "throttled": {"status": 429, "retry_after": 0.05},
@@ -54,16 +38,22 @@ FAULTS: dict[str, dict[str, Any]] = {
     "no list": {"body": {"frameworks": []}},
     "no json": {"body": "[{"},
     "reset": {"reset": "middle"},
+    "connection": {},  # it is incomplete at first
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_error_of_the_service_does_not_end_the_poller(
-    service: Emulator, fault: str, caplog: pytest.LogCaptureFixture
+def test_error_does_not_end_the_poller(
+    service: Emulator, fault: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service.fail("list_frameworks", times=None, **FAULTS[fault])
+    repair: Callable[[], object] = service.clear_faults
+    if fault == "connection":
+        repair = partial(monkeypatch.setenv, VARIABLE, os.environ[VARIABLE])
+        monkeypatch.setenv(VARIABLE, '{"conn_type": "compliance"}')
+    else:
+        service.fail("list_frameworks", times=None, **FAULTS[fault])
     caplog.set_level(logging.INFO, watcher_module.__name__)
-    clock = Clock(end=700, events={500: service.clear_faults})
+    clock = Clock(end=700, events={500: repair})
     snapshots = poll(clock, poll_interval=100)
 
     assert len(snapshots) == 2
@@ -111,11 +101,11 @@ def test_refused_password_is_not_tried_again_until_the_connection_is_edited(
     service: Emulator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     good = service.connection()
-    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps({**good, "password": "wrong"}))
+    monkeypatch.setenv(VARIABLE, json.dumps({**good, "password": "wrong"}))
 
     def edit() -> None:
         assert service.count("login") == 1
-        monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(good))
+        monkeypatch.setenv(VARIABLE, json.dumps(good))
 
     [snapshot] = poll(Clock(end=200.01, events={200: edit}), poll_interval=50)
     assert len(snapshot.catalog.fingerprints or ()) == 2
@@ -139,22 +129,6 @@ def test_the_next_poll_is_when_the_service_says(service: Emulator) -> None:
     clock = Clock(end=1)
     poll(clock, poll_interval=0.02)
     assert clock.now == 3600.0
-
-
-def test_a_missing_connection_is_waited_for(
-    service: Emulator, store: AssetStore, shares: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    connection = service.connection_json
-    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", '{"conn_type": "compliance"}')
-
-    async def scenario() -> None:
-        async with running(shares, watcher(), store):
-            await asyncio.sleep(0.1)
-            monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", connection)
-            await until(lambda: store.state)
-
-    asyncio.run(scenario())
-    assert store.ids == ["1", "2"]
 
 
 def test_nothing_is_left_when_a_watcher_ends(service: Emulator, store: AssetStore, shares: bool) -> None:
