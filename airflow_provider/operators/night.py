@@ -6,15 +6,13 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.common.compat.sdk import BaseOperator
-
 from airflow_provider.bulk.counts import MaxFailed, count_allowed
 from airflow_provider.compat import task_states
 from airflow_provider.exceptions import ComplianceInputError, ComplianceVanishedError
 from airflow_provider.lineage import Lineage
 from airflow_provider.operators.base import (
-    MAX_TITLE_CHARS,
     ROOT_KEY,
+    ComplianceBaseOperator,
     ComplianceReportLink,
     StoringMixin,
     entry_point,
@@ -23,7 +21,6 @@ from airflow_provider.operators.base import (
 from airflow_provider.operators.base_bulk import RETURN_VALUE
 from airflow_provider.storage.layout import common_root
 from airflow_provider.storage.locations import Location
-from airflow_provider.storage.names import printable
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -38,7 +35,7 @@ NIGHT_TASKS = {
 }
 
 
-class ComplianceCloseNightOperator(StoringMixin, BaseOperator):
+class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
     """Tie the outputs of a night together: evidence that can be verified, a report, and one asset event.
 
     Run it with `trigger_rule="all_done"`, so that a night with failures is closed, too. Closing a night again
@@ -67,6 +64,7 @@ class ComplianceCloseNightOperator(StoringMixin, BaseOperator):
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
         ("ingested", "assessed", "reviewed"), "json"
     )
+    named_after: ClassVar[str] = "destination"
     operator_extra_links = (ComplianceReportLink(),)
     ui_color = "#dde7ee"
 
@@ -80,7 +78,6 @@ class ComplianceCloseNightOperator(StoringMixin, BaseOperator):
         root: str | None = None,
         max_vanished: MaxFailed | None = 0.2,
         retire_after: int | None = None,
-        conn_id: str = "compliance_default",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -102,13 +99,6 @@ class ComplianceCloseNightOperator(StoringMixin, BaseOperator):
         self.root = root
         self.max_vanished = max_vanished
         self.retire_after = retire_after
-        self.conn_id = conn_id
-
-    @property
-    def title(self) -> str:
-        """The name of a mapped task: short, because Airflow stores 250 characters."""
-        text = printable(str(self.destination))
-        return text if len(text) <= MAX_TITLE_CHARS else f"{text[: MAX_TITLE_CHARS - 1]}…"
 
     @entry_point
     def execute(self, context: Context) -> dict[str, Any]:
@@ -142,7 +132,6 @@ class ComplianceCloseNightOperator(StoringMixin, BaseOperator):
             return
         from airflow_provider.evidence.erasing import Erasure
         from airflow_provider.evidence.history import find_retired
-        from airflow_provider.hooks.compliance import ComplianceHook
         from airflow_provider.operators.erase import delete_jobs
         from airflow_provider.storage.names import task_path
 
@@ -162,7 +151,7 @@ class ComplianceCloseNightOperator(StoringMixin, BaseOperator):
                     self.max_vanished,
                 )
         if erasure.sources or erasure.find_begun():
-            erasure.run(lambda jobs: delete_jobs(ComplianceHook(self.conn_id), jobs, self.log))
+            erasure.run(lambda jobs: delete_jobs(self.hook, jobs, self.log))
 
     def _check_vanished(self, closed: ChainRecord) -> None:
         """Fail if too many documents vanished; not if tasks are missing, which may have had them."""

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import aclosing
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -119,13 +120,20 @@ def test_the_hook_class_of_a_subclass_is_used_everywhere(
         )
 
 
-def test_the_review_uses_it_too() -> None:
-    if compat.human_in_the_loop().__module__ == compat.__name__:
+@pytest.mark.parametrize(
+    ("path", "given"),
+    [
+        ("feedback.ComplianceReviewAssessmentOperator", {"assessment_id": 1}),
+        ("night.ComplianceCloseNightOperator", {"destination": "/x/"}),
+    ],
+)
+def test_review_and_closing_use_it_too(path: str, given: dict[str, Any]) -> None:
+    module, _, name = path.partition(".")
+    kind: Any = getattr(import_module(f"airflow_provider.operators.{module}"), name)
+    if name.startswith("ComplianceReview") and not compat.HAS_FORMS:
         pytest.skip("this Airflow has no human in the loop")
-    kind: Any = feedback.ComplianceReviewAssessmentOperator
-    assert issubclass(kind, ComplianceBaseOperator)
-    ours: Any = type("OurReview", (kind,), {"hook_class": OurHook})
-    assert isinstance(ours(task_id="t", assessment_id=1).hook, OurHook)
+    ours: Any = type("Ours", (kind,), {"hook_class": OurHook})
+    assert isinstance(ours(task_id="t", **given).hook, OurHook)
 
 
 def test_the_framework_watcher_uses_it_too(service: Emulator) -> None:
