@@ -12,7 +12,7 @@ import pytest
 from airflow_provider.emulator import Emulator
 from tests.deployment.servers import missing
 from tests.deployment.settings import PARSED_ONCE
-from tests.deployment.system import TIMEOUT_SECONDS, Deployment, deployed, let_tasks_end
+from tests.deployment.system import Deployment, deployed, let_tasks_end
 from tests.stores.s3_servers import Moto
 from tests.stores.stores import S3Store
 
@@ -86,20 +86,10 @@ def service(stand_in: RecordingEmulator, deployment: Deployment) -> RecordingEmu
     return stand_in
 
 
-@pytest.fixture
-def bucket(moto: S3Store, deployment: Deployment) -> S3Store:
-    """A bucket that the deployment has a connection to, as if it were new."""
-    moto.empty()
-    moto.abort_uploads()
-    return moto
-
-
 def _settings(stand_in: RecordingEmulator) -> dict[str, str]:
-    connection = stand_in.connection()
-    connection["extra"]["timeout"] = TIMEOUT_SECONDS  # a stalled text does not time out
     return {
         "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
         "AIRFLOW__CORE__PARALLELISM": "8",
         **PARSED_ONCE,
-        "AIRFLOW_CONN_COMPLIANCE_DEFAULT": json.dumps(connection),
+        "AIRFLOW_CONN_COMPLIANCE_DEFAULT": stand_in.connection_json,
     }

@@ -162,13 +162,6 @@ class S3Store(Store):
         for key in self.keys():
             self.client.delete_object(Bucket=self.bucket, Key=key)
 
-    def abort_uploads(self) -> None:
-        """Remove what tasks that were killed have left."""
-        for upload in self.client.list_multipart_uploads(Bucket=self.bucket).get("Uploads", []):
-            self.client.abort_multipart_upload(
-                Bucket=self.bucket, Key=upload["Key"], UploadId=upload["UploadId"]
-            )
-
     def clear(self) -> None:
         self.empty()
         self.client.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from airflow.providers.common.compat.sdk import DAG, Asset, task
@@ -11,7 +10,6 @@ from airflow_provider.operators.content import ComplianceSubmitUrlOperator
 from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
 
 TEXTS = Asset("s3://compliance-texts/pages")
-DESTINATION = "{{ dag_run.conf['destination'] }}"
 
 
 @task
@@ -31,14 +29,5 @@ with DAG("store_pages", schedule=None):
         poll_interval=2,
         outlets=[TEXTS],
         retries=0,
-        destination=DESTINATION,
-    )
-
-with DAG("store_again", schedule=None):
-    ComplianceContentToObjectStorageOperator(
-        task_id="store",
-        uuid="{{ dag_run.conf['uuid'] }}",
-        destination=DESTINATION,
-        retries=1,
-        retry_delay=timedelta(seconds=1),
+        destination="{{ dag_run.conf['destination'] }}",
     )
