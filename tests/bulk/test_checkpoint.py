@@ -21,7 +21,6 @@ from airflow_provider.storage.atomic import put
 from airflow_provider.storage.layout import MANIFEST
 from airflow_provider.storage.locations import Location
 from tests.support.attempts import until
-from tests.support.clock import DAY
 
 SEGMENTS = 4  # that are merged
 
@@ -356,31 +355,6 @@ def test_the_lease_says_who_has_it(folder: Path) -> None:
         asyncio.run(open_checkpoint(folder, 2).check_owner())
 
 
-@pytest.mark.parametrize(
-    ("held", "attempt", "takes_it"),
-    [
-        ((1, 100.0), (2, 400.0), True),
-        ((2, 400.0), (1, 100.0), False),  # it hung before it took the lease
-        ((2, 400.0), (1, 500.0), True),  # of a run that was deleted and created again
-        ((2, 400.0), (2, 400.0), True),  # after a deferral
-    ],
-)
-def test_an_attempt_takes_the_lease_unless_a_newer_one_has_it(
-    folder: Path, held: Any, attempt: Any, takes_it: bool
-) -> None:
-    first, second = open_checkpoint(folder, *held), open_checkpoint(folder, *attempt)
-    first.acquire()
-    if takes_it:
-        second.acquire()
-        first, second = second, first
-    else:
-        with pytest.raises(ComplianceSupersededError, match="Attempt 2 of this task has taken over"):
-            second.acquire()
-    asyncio.run(first.check_owner())
-    with pytest.raises(ComplianceSupersededError):
-        asyncio.run(second.check_owner())
-
-
 @pytest.mark.parametrize("content", [None, b"", b"[]", b"{}", b'{"token": '])
 def test_a_lease_that_was_deleted_or_damaged_still_goes_to_the_next_attempt(
     folder: Path, content: bytes | None
@@ -412,19 +386,6 @@ def test_an_attempt_that_hung_stops_if_the_lease_of_a_newer_one_may_have_been_de
             asyncio.run(own.check_owner())
         assert not list(folder.iterdir())
     else:
-        asyncio.run(own.check_owner())
-        assert lease_in(folder)["try_number"] == 1
-
-
-def test_an_attempt_that_runs_for_days_keeps_its_lease_whenever_it_is_deleted(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own, started = open_checkpoint(folder, 1), time.time()
-    own.acquire()
-    for day in range(5):
-        if day % 2:
-            (folder / LEASE).unlink()
-        monkeypatch.setattr(time, "time", lambda day=day: started + 0.9 * day * DAY)
         asyncio.run(own.check_owner())
         assert lease_in(folder)["try_number"] == 1
 

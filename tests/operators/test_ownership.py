@@ -57,6 +57,7 @@ class Unreachable(StateStore):
 
 
 AIRFLOW, OBJECTS, EMPTIED = "Airflow's store", "object storage", "Airflow's store, emptied by a clear"
+FOREIGN: dict[str, type[StateStore]] = {"superseded": Superseded, "unreachable": Unreachable}
 
 
 @pytest.mark.parametrize(
@@ -68,6 +69,7 @@ AIRFLOW, OBJECTS, EMPTIED = "Airflow's store", "object storage", "Airflow's stor
         (AIRFLOW, "restarting", False),
         (AIRFLOW, "up_for_retry", False),
         (AIRFLOW, "unknown", False),
+        *((memory, "running", False) for memory in FOREIGN),  # the owner of the job is not known
         (EMPTIED, "restarting", True),
         (EMPTIED, "running", False),
         (OBJECTS, "running", True),
@@ -102,6 +104,8 @@ def test_a_kill_cancels_the_job_unless_a_later_attempt_may_use_it(
     if memory == EMPTIED:
         assert attempts.store
         attempts.store.clear()
+    if kind := FOREIGN.get(memory):
+        task._state.store = kind()
     task.on_kill()
     assert service.count("cancel", 200) == service.count("cancel") == is_cancelled
 
@@ -124,18 +128,6 @@ def test_a_kill_or_a_timeout_leaves_the_job_of_the_next_attempt_alone(
     assert caplog.text.count("belongs to another attempt now") == 3
 
 
-@pytest.mark.parametrize("kind", [Superseded, Unreachable])
-def test_a_kill_cancels_nothing_where_the_owner_is_not_known(
-    service: Emulator, attempts: Attempts, kind: type[StateStore], caplog: pytest.LogCaptureFixture
-) -> None:
-    task = heard(submit())
-    run_and_wait(attempts, task)
-    task._state.store = kind()
-    task.on_kill()
-    assert service.count("cancel") == 0
-    assert "not cancelled" in caplog.text or "could not be cancelled" in caplog.text
-
-
 def test_a_kill_after_the_end_of_a_task_leaves_its_job_to_what_comes_next(
     service: Emulator, attempts: Attempts
 ) -> None:
@@ -144,17 +136,6 @@ def test_a_kill_after_the_end_of_a_task_leaves_its_job_to_what_comes_next(
     task.on_kill()
     assert service.count("cancel") == 0
     assert uuids(service) == {uuid}
-
-
-@pytest.mark.parametrize("store", [True, False], ids=["state store", "Airflow before 3.3"])
-def test_a_kill_never_deletes_a_completed_job(service: Emulator, store: bool) -> None:
-    attempts = Attempts(store=StateStore() if store else None)
-    task = submit()
-    uuid = run_and_wait(attempts, task)
-    service.set_job(uuid, status="COMPLETED")
-    task.on_kill()
-    assert service.count("cancel") == 0
-    assert uuid in uuids(service)
 
 
 def test_a_kill_that_meets_a_lock_of_the_interrupted_code_does_not_hang(

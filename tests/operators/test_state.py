@@ -195,53 +195,42 @@ def test_tasks_do_not_share_their_state(service: Emulator, tmp_path: Path, in_ob
 # -- the intent
 
 
-def die_while_submitting(attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let an attempt die after the service has accepted its submit, and before it knows the uuid."""
-    send = ComplianceHook.submit_url
-
-    def send_and_die(self: ComplianceHook, url: str) -> Any:
-        send(self, url)
-        raise DiedError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ComplianceHook, "submit_url", send_and_die)
-        with pytest.raises(DiedError):
-            attempts.run(submit())
+def send_and_die(self: ComplianceHook, url: str) -> Any:
+    """Die after the service has accepted a submit, and before its uuid is known."""
+    self.get_conn().submit_url(url)
+    raise DiedError
 
 
-def test_retry_submits_again_after_an_attempt_that_died_while_it_submitted(
+@pytest.mark.parametrize(
+    ("fault", "error", "may_be_second"),
+    [
+        ({}, DiedError, True),
+        ({"reset": "after"}, exc.ComplianceUncertainError, True),
+        ({"status": 422}, exc.ComplianceRefusedError, False),
+    ],
+    ids=["died", "no clear answer", "surely failed"],
+)
+def test_retry_submits_again_and_warns_if_the_service_may_have_accepted_the_submit_before(
     service: Emulator,
     attempts: Attempts,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
+    fault: dict[str, Any],
+    error: type[BaseException],
+    may_be_second: bool,
 ) -> None:
-    die_while_submitting(attempts, monkeypatch)
+    with monkeypatch.context() as patch:
+        if fault:
+            service.fail("submit_url", **fault)
+        else:
+            patch.setattr(ComplianceHook, "submit_url", send_and_die)
+        with pytest.raises(error) as caught:
+            attempts.run(submit())
+    assert isinstance(caught.value, AirflowFailException) is (error is exc.ComplianceRefusedError)
     second = attempts.run(heard(submit()))
-    assert "though the service may have accepted it" in caplog.text
-    assert service.count("submit_url", 202) == 2
+    assert ("though the service may have accepted it" in caplog.text) is may_be_second
+    assert len(uuids(service)) == 1 + may_be_second
     assert attempts.run(submit()) == second
-
-
-def test_retry_submits_again_after_a_submit_without_a_clear_answer(
-    service: Emulator, attempts: Attempts, caplog: pytest.LogCaptureFixture
-) -> None:
-    service.fail("submit_url", reset="after")
-    with pytest.raises(exc.ComplianceUncertainError) as caught:
-        attempts.run(submit())
-    assert not isinstance(caught.value, AirflowFailException)
-    attempts.run(heard(submit()))
-    assert "though the service may have accepted it" in caplog.text
-    assert len(uuids(service)) == 2
-
-
-def test_a_submit_that_surely_failed_leaves_no_intent(
-    service: Emulator, attempts: Attempts, caplog: pytest.LogCaptureFixture
-) -> None:
-    service.fail("submit_url", status=422)
-    with pytest.raises(exc.ComplianceRefusedError):
-        attempts.run(submit())
-    assert attempts.run(heard(submit())) in uuids(service)
-    assert "though the service may have accepted it" not in caplog.text
 
 
 # -- two attempts at once
