@@ -30,6 +30,7 @@ def test_no_feedback_is_an_answer_that_is_not_asked_for_again(service: Emulator,
 Faults = list[dict[str, Any]]
 DOWN = [{"operation": name, "status": 500, "times": 20} for name in ("submit_feedback", "list_frameworks")]
 REFUSED = exc.ComplianceError, "refused the feedback on response 2"
+THROTTLED = exc.ComplianceThrottledError, None
 TWICE = exc.ComplianceConnectionError, "A retry sends the others"
 # The faults of the service, how the attempt ends, whether that is final, and the outcomes after a retry.
 SENDING: list[tuple[Faults, Any, bool, list[str]]] = [
@@ -39,6 +40,7 @@ SENDING: list[tuple[Faults, Any, bool, list[str]]] = [
       for status in (401, 403, 404)),
     ([{"status": 500, "times": 2}], TWICE, False, ["uncertain", "uncertain", "sent"]),
     (DOWN, (exc.ComplianceServerError, None), False, ["uncertain", "sent", "sent"]),  # an outage
+    ([{"status": 429, "retry_after": 0, "skip": 1}], THROTTLED, False, ["sent"] * 3),
     ([{"status": 422, "skip": 1}], REFUSED, True, ["sent"] * 3),  # after the others are sent
 ]  # fmt: skip
 

@@ -13,7 +13,6 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
-from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.review.state import LEASE, REVIEW, SENT
 from airflow_provider.storage.locations import Location
 from tests.operators.hitl import RESULTS, FakeHitl, Made, sent
@@ -65,34 +64,6 @@ def test_a_clear_before_the_answer_asks_and_sends_once(
         hitl.run(memory)
     hitl.run(memory, ANSWERS)
     hitl.run(memory, ANSWERS)
-    assert [row[1] for row in sent(service)] == [1, 2, 3]
-
-
-def test_a_retry_after_an_error_sends_the_rest(service: Emulator, hitl: FakeHitl, memory: Made) -> None:
-    service.fail("submit_feedback", status=429, retry_after=0, skip=1)
-    with pytest.raises(exc.ComplianceThrottledError) as caught:
-        hitl.run(memory, ANSWERS)
-    assert not isinstance(caught.value, AirflowFailException)
-    hitl.run(memory)
-    assert [row[1] for row in sent(service)] == [1, 2, 3]
-    assert hitl.asked == 1
-
-
-def test_feedback_in_flight_when_an_attempt_dies_is_not_sent_again(
-    service: Emulator, hitl: FakeHitl, memory: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    send = ComplianceHook.submit_feedback
-
-    def send_and_die(self: Any, **feedback: Any) -> None:
-        send(self, **feedback)
-        raise SystemExit
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ComplianceHook, "submit_feedback", send_and_die)
-        with pytest.raises(SystemExit):
-            hitl.run(memory, ANSWERS)
-    returned = hitl.run(memory)
-    assert [row["outcome"] for row in returned] == ["uncertain", "sent", "sent"]
     assert [row[1] for row in sent(service)] == [1, 2, 3]
 
 

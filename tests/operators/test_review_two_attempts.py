@@ -19,7 +19,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.review.state import FEEDBACK_FIELDS, LEASE, PENDING, ReviewState
+from airflow_provider.review.state import FEEDBACK_FIELDS, PENDING, ReviewState
 from tests.operators.hitl import FakeHitl, Made, sent
 from tests.support.attempts import Interrupted, StateStore
 
@@ -114,14 +114,6 @@ def test_an_older_attempt_stops_at_its_next_step(do: str) -> None:
         steps[do]()
 
 
-def test_a_newer_attempt_takes_the_lease_back_and_sends_nothing_in_between() -> None:
-    store = StateStore()
-    newer = state(store, 2)
-    store.set(LEASE, {"try_number": 1, "process": "an older one that read the lease before"})
-    assert not newer.check_lease()
-    assert newer.check_lease()
-
-
 def test_an_answer_replaces_what_was_not_sent_and_keeps_what_was(caplog: pytest.LogCaptureFixture) -> None:
     sent_numbers: list[int] = []
 
@@ -142,18 +134,3 @@ def test_an_answer_replaces_what_was_not_sent_and_keeps_what_was(caplog: pytest.
         ("first", "sent"),
         ("second", PENDING),
     ]
-
-
-def test_an_attempt_that_airflow_does_not_know_any_more_sends_nothing(
-    service: Emulator, hitl: FakeHitl
-) -> None:
-    """Airflow gives a retry's task instance another id; to the old one the store seems to be empty."""
-
-    class Gone(StateStore):
-        def set(self, key: str, value: Any) -> None:
-            """Forget it."""
-
-    hitl.store = Gone()
-    with pytest.raises(exc.ComplianceError, match="has taken over"):
-        hitl.run(Made(), ANSWER)
-    assert sent(service) == []
