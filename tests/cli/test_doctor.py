@@ -207,30 +207,25 @@ def test_a_misspelt_extra_is_named_beside_the_one_that_is_missing(
     assert "'token_url'" in lines["settings"][1]
 
 
-def test_a_state_path_that_does_not_exist_is_not_said_to_be_readable(
-    diagnose: Any, connection: dict[str, Any], tmp_path: Path
-) -> None:
-    connection["extra"]["state_path"] = str(tmp_path / "new/state")
-    code, lines = diagnose(connection)
-    status, message = lines["state path"]
-    assert (code, status) == (0, "OK")
-    assert "new/state does not exist yet; the first task creates it" in message
-    assert "can be read" not in message
-    assert not (tmp_path / "new").exists()
-
-    connection["extra"]["state_path"] = str(tmp_path)
-    assert "can be read" in diagnose(connection)[1]["state path"][1]
-
-
-@pytest.mark.parametrize("below", ["", "/", "/state"])
-def test_a_state_path_that_is_a_file_is_a_problem(
-    diagnose: Any, connection: dict[str, Any], tmp_path: Path, below: str
+@pytest.mark.parametrize(
+    ("path", "status", "expected"),
+    [
+        ("", "OK", " can be read; that tasks may write there is not tested"),
+        ("/new/state", "OK", "/new/state does not exist yet; the first task creates it"),
+        ("/file", "PROBLEM", "/file is a file: set the extra 'state_path' to a folder"),
+        ("/file/", "PROBLEM", "/file/ is a file"),
+        ("/file/state", "PROBLEM", "/file/state"),
+    ],
+)
+def test_a_state_path_is_a_folder_or_will_be_one(
+    diagnose: Any, connection: dict[str, Any], tmp_path: Path, path: str, status: str, expected: str
 ) -> None:
     (tmp_path / "file").write_text("{}")
-    connection["extra"]["state_path"] = f"{tmp_path}/file{below}"
+    connection["extra"]["state_path"] = f"{tmp_path}{path}"
     code, lines = diagnose(connection)
-    assert (code, lines["state path"][0]) == (1, "PROBLEM")
-    assert "file" in lines["state path"][1]
+    assert (code, lines["state path"][0]) == (status == "PROBLEM", status)
+    assert expected in lines["state path"][1]
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_state_path_in_a_bucket_is_not_created_by_the_first_task(

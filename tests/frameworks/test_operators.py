@@ -78,14 +78,3 @@ def test_a_passing_fault_leaves_the_task_its_retries(service: Emulator, attempts
         with pytest.raises(exc.ComplianceServerError) as caught:
             attempts.run(make(kind))
         assert not isinstance(caught.value, AirflowFailException)
-
-
-def test_subject_and_connection_are_templates() -> None:
-    assert [set(kind.template_fields) for kind in KINDS] == [{"conn_id"}, {"conn_id", "framework_id"}]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_mapped_tasks_bear_a_useful_name(kind: Any) -> None:
-    # A mapped operator hands on what it does not know as None.
-    task = make(kind, map_index_template=None)
-    assert task.title == ("#2" if hasattr(task, "framework_id") else "compliance_default")

@@ -13,7 +13,7 @@ from airflow.providers.common.compat.sdk import DAG, XCom
 
 from airflow_provider import compat
 from airflow_provider.emulator import Emulator
-from airflow_provider.operators import assessment
+from airflow_provider.operators import assessment, framework
 from airflow_provider.operators import content as operators
 from airflow_provider.operators.base import ComplianceJobLink, ComplianceReportLink, PushedLink
 from airflow_provider.provider_info import get_provider_info
@@ -29,8 +29,12 @@ CLASSES = [
     assessment.ComplianceGetAssessmentResultsOperator,
     assessment.ComplianceCancelAssessmentOperator,
     ComplianceAssessmentSensor,
+    framework.ComplianceListCriteriaOperator,
+    framework.ComplianceListFrameworksOperator,
 ]
-SUBJECTS = {"file": "f.pdf", "url": "https://example.com", "uuid": "u", "assessment_id": "7"}
+SUBJECTS = {
+    "file": "f.pdf", "url": "https://example.com", "uuid": "u", "assessment_id": "7", "framework_id": "2",
+}  # fmt: skip
 
 
 def make(kind: Any, **kwargs: Any) -> Any:
@@ -41,7 +45,7 @@ def make(kind: Any, **kwargs: Any) -> Any:
 @pytest.mark.parametrize("kind", CLASSES)
 def test_mapped_tasks_bear_a_useful_name(kind: Any) -> None:
     task = make(kind)
-    assert task.title.removeprefix("#") in SUBJECTS.values()
+    assert task.title.removeprefix("#") in (*SUBJECTS.values(), task.conn_id)
     assert make(kind, map_index_template="{{ mine }}").map_index_template == "{{ mine }}"
 
 
