@@ -26,6 +26,7 @@ from airflow_provider.provenance import describe_attempt, read_provenance
 from airflow_provider.review.form import Form, list_demands
 from airflow_provider.review.selection import (
     BEYOND_LIMIT,
+    ON_NO_FORM,
     ReviewedFinding,
     Selection,
     Verdict,
@@ -370,9 +371,11 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
             found = self.findings_of(self._load_results())
             named = (replace(finding, document=finding.document or self._reviewed) for finding in found)
             return select(named, limit, shown=shown)
-        findings, is_form = load_findings(self.findings)
-        if is_form:
-            return select(findings, sys.maxsize, shown=shown)
+        findings, on_no_form = load_findings(self.findings)
+        if on_no_form is not None:
+            selection = select(findings, sys.maxsize, shown=shown)
+            selection.left_out[ON_NO_FORM] = on_no_form
+            return selection
         return select(findings, limit, only=check_only(self.only), shown=shown)
 
     def _load_results(self) -> Any:

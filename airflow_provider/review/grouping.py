@@ -17,7 +17,7 @@ from typing import Any, Literal
 from airflow_provider.client.findings import parse_id
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageDeniedError
 from airflow_provider.params import as_json, optional, required
-from airflow_provider.review.selection import ReviewedFinding, Verdict, check_only, select
+from airflow_provider.review.selection import BEYOND_LIMIT, ReviewedFinding, Verdict, check_only, select
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.jsonl import parse_line, read_lines, to_lines
 from airflow_provider.storage.locations import Location
@@ -47,7 +47,7 @@ def group_findings(
     :param findings: what the assess task returned, or the URI of its `findings.jsonl`; one or many
     :param only: `changed`: the category differs from the previous night; `insufficient`: it is not
         SUFFICIENTLY_REGULATED; `all`, also what an expert has decided before
-    :param limit: at most that many findings; the log says how many are left out
+    :param limit: at most that many findings; log and forms say how many are left out
     :param by: a form is about one document, or about one criterion of all documents. Verdicts that changed
         because of a changed framework are always by criterion, if that concerns several documents
     :param max_findings: at most that many findings on one form
@@ -98,22 +98,28 @@ def group_findings(
         forms.append({"form": location.uri, "outdated": []})
     number, left_out = len(selection.asked), selection.omitted or "none"
     log.info("Findings to review (%s): %d. Left out: %s.", only, number, left_out)
+    if beyond := selection.left_out[BEYOND_LIMIT]:
+        log.warning(
+            "No one is asked about %s findings: raise the limit of %s, or read the report.", beyond, at_most
+        )
+        forms = [{**form, "left_out": beyond} for form in forms]
     log.info("Grouped by %s: %d forms, %d of them new.", by, len(forms), len(added))
     return forms
 
 
-def load_findings(value: Any) -> tuple[Iterator[ReviewedFinding], bool]:
-    """Return the findings that a parameter names, and whether they are on a form, so selected already.
+def load_findings(value: Any) -> tuple[Iterator[ReviewedFinding], int | None]:
+    """Return the findings that a parameter names; of a form also how many of the night no form shows.
 
-    Findings on a form whose verdict has changed since are left out.
+    Those on a form are selected already. Those whose verdict has changed since are left out.
     """
     tables, forms = _parse(value)
     if not forms:
-        return _read_tables(tables), False
+        return _read_tables(tables), None
     outdated = {number for form in forms for number in form.get("outdated") or ()}
     places = [Location(form["form"]) for form in forms]
     found = (finding for place in places for finding in _read_form(place))
-    return (finding for finding in found if finding.id not in outdated), True
+    on_no_form = max(int(form.get("left_out") or 0) for form in forms)
+    return (finding for finding in found if finding.id not in outdated), on_no_form
 
 
 def _parse(value: Any) -> tuple[list[str], list[Mapping[str, Any]]]:

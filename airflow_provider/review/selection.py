@@ -20,6 +20,7 @@ TEXT_COLUMNS = (
 )  # fmt: skip
 NOT_KEPT = ("rationale", "passage", "context")  # the texts that only the form itself shows
 BEYOND_LIMIT = "beyond the limit"
+ON_NO_FORM = "of this night, which no form shows because of its limit"
 
 Verdict = tuple[int | None, str | None, str]
 """What an expert decides on: the response, its category, and the cell that it is about, if there is one."""

@@ -53,6 +53,13 @@ def form(hitl: FakeHitl) -> dict[str, Any]:
     return hitl.form
 
 
+@pytest.mark.usefixtures("service")
+def test_every_form_says_how_many_findings_of_the_night_no_form_shows(hitl: FakeHitl, tmp_path: Path) -> None:
+    (only,) = group_findings(table(tmp_path), only="insufficient", limit=1)
+    hitl.run(made(only), {})
+    assert "not on the form: 1 of this night, which no form shows" in form(hitl)["body"]
+
+
 @pytest.mark.parametrize("given", [{"results": []}, {"assessment_id": "a"}])
 def test_findings_stand_alone(given: dict[str, Any]) -> None:
     with pytest.raises(exc.ComplianceInputError, match="either assessment_id or results or findings"):

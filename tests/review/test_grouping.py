@@ -82,14 +82,19 @@ def test_a_form_has_at_most_max_findings(tmp_path: Path) -> None:
     assert (tmp_path / "forms").is_dir()
 
 
-def test_a_limit_keeps_the_most_urgent_and_the_log_says_how_many_are_left_out(
+def test_a_limit_keeps_the_most_urgent_and_log_and_forms_say_how_many_are_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = [row(1, GOOD), row(2, BAD), row(3), row(4, BAD, changed_from=GOOD), row(5, source="in/b.pdf")]
     uri = table(tmp_path, rows)
     with caplog.at_level(logging.INFO):
-        assert ids(group_findings(uri, only="all", limit=3)) == [[4, 3], [5]]
+        forms = group_findings(uri, only="all", limit=3)
+    assert ids(forms) == [[4, 3], [5]]
     assert "Findings to review (all): 3. Left out: 2 beyond the limit." in caplog.text
+    (warning,) = (record for record in caplog.records if record.levelname == "WARNING")
+    assert "No one is asked about 2 findings: raise the limit of 3" in warning.getMessage()
+    assert [load_findings(form)[1] for form in forms] == [2, 2]
+    assert load_findings(group_findings(uri, only="all", limit=5))[1] == 0
     assert asked(selected(uri, limit=2)) == [4, 3]
 
 
@@ -100,7 +105,7 @@ def test_a_form_is_asked_as_it_was_grouped(tmp_path: Path) -> None:
     forms = group_findings(assessed, only="all", by="criterion")
     assert ids(forms) == [[1, 5], [2], [3], [4]]
     for form, expected in zip(forms, ids(forms), strict=True):
-        assert load_findings(json.loads(json.dumps(form)))[1]
+        assert load_findings(json.loads(json.dumps(form)))[1] == 0
         assert asked(selected(form)) == expected
     assert [finding.findings for finding in selected(forms[0]).asked] == [first, second]
     assert "why" not in json.dumps(forms)
