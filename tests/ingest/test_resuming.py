@@ -73,6 +73,8 @@ GOOD = [
 )
 def test_rows_that_are_not_right_are_never_a_success(documents: list[Document], problem: str) -> None:
     check_rows(GOOD, ["a", "b", "c"])
+    # A service may give one job to equal documents, which then have one text.
+    check_rows([*GOOD[:2], Document("c", "1", COMPLETED, path="/a.txt")], ["a", "b", "c"])
     with pytest.raises(exc.ComplianceIngestError, match=problem):
         check_rows(documents, ["a", "b", "c"])
 
