@@ -31,7 +31,7 @@ TARGETS = {
     "bulk/backoff": "tests/bulk/test_backoff.py tests/bulk/test_limiter.py",
     "bulk/engine": "tests/bulk/test_engine.py tests/bulk/test_pipeline.py",
     "bulk/checkpoint": "tests/bulk/test_checkpoint.py tests/bulk/test_checkpoint_histories.py",
-    "storage/atomic": "tests/storage/test_atomic.py",
+    "storage/atomic": "tests/storage/test_atomic.py tests/storage/test_texts.py tests/storage/test_jsonl.py",
     "storage/nights": "tests/storage/test_nights.py",
     "storage/task_state": "tests/storage/test_task_state.py",
     "frameworks/catalog": "tests/frameworks/test_catalog.py",

@@ -212,9 +212,14 @@ def test_result_of_a_refresh_is_new_or_unchanged_for_long_enough(
         assert check.has_unconfirmed
         assert check.accepts("a", record, at) is is_accepted
     assert not check.has_unconfirmed
-    check.restart("a", NEWER)  # all over again
+
+
+def test_a_second_refresh_starts_all_over() -> None:
+    check = RefreshCheck({"a": OLD}, 300.0)
+    assert check.accepts("a", OLD, 0.0) is False
+    check.restart("a", NEWER)
     assert check.has_unconfirmed
-    assert check.accepts("a", NEWER, 2e6) is False
+    assert [check.accepts("a", NEWER, at) for at in (300.0, 599.0, 600.0)] == [False, False, True]
 
 
 def test_any_result_is_accepted_unless_one_is_expected() -> None:
