@@ -140,12 +140,10 @@ def _parse_finding(fields: Mapping[str, Any]) -> Finding:
     code = _text(_first(fields, CODES))
     title = _text(_first(fields, TITLES)) or code
     framework = _name(_first(fields, FRAMEWORKS))
+    category = _first(fields, CATEGORIES)
     ids = (parse_id(fields.get(name)) for name in IDS)
+    identifier = next((number for number in ids if number is not None), None)
     scores = (parse_number(fields.get(name)) for name in SCORES)
-    identifier, category = (
-        next((number for number in ids if number is not None), None),
-        _first(fields, CATEGORIES),
-    )
     if isinstance(category, Mapping | list | tuple):
         raise _unreadable(f"have a category that is not a text: {str(category)[:100]}")
     if identifier is None and not title:

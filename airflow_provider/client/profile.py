@@ -12,16 +12,8 @@ from airflow_provider.exceptions import ComplianceConfigError, ComplianceProtoco
 FIELDS = (
     *("uuid", "sourceType", "sourceUrl", "fileName", "status", "error", "createdAt", "completedAt"),
     *("fetchedAt", "assessmentId", "id", "name", "codeName", "description", "criteria", "results"),
-    *(
-        "assessmentResponseId",
-        "criterionName",
-        "criterionCodeName",
-        "category",
-        "rationale",
-        "score",
-        "document",
-    ),
-    *("framework", "passage", "context", "message"),
+    *("assessmentResponseId", "criterionName", "criterionCodeName", "category", "rationale", "score"),
+    *("document", "framework", "passage", "context", "message"),
 )
 WORDS: dict[str, type[JobStatus | FeedbackCategory]] = {"status": JobStatus, "category": FeedbackCategory}
 LISTS = frozenset({"get_statuses", "list_frameworks", "list_criteria"})  # operations that return one

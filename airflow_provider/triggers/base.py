@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, cast
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider.compat import TRIGGER_HAS_ON_KILL, task_state
+from airflow_provider.event_loop import run_to_end
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.compliance import ComplianceHook, import_hook_class
 from airflow_provider.waiting.kinds import JobKind
@@ -70,14 +71,14 @@ class ComplianceWaitTrigger(_Options, BaseTrigger):
         except asyncio.CancelledError:
             # Airflow before 3.3 does not say whether a user or a shutdown is behind this.
             if self.cancel_on_kill and not TRIGGER_HAS_ON_KILL:
-                await _shielded(self._kill())
+                await run_to_end(self._kill())  # Airflow may cancel it again and again
             raise
         yield TriggerEvent(result.event(f"{self.kind.noun}s"))
 
     async def on_kill(self) -> None:
         """Cancel what no other attempt will use; called when a user marks or clears the task."""
         if self.cancel_on_kill:
-            await _shielded(self._kill())
+            await run_to_end(self._kill())
 
     async def _kill(self) -> None:
         # Airflow also reports a kill if this triggerer hung for so long that another one took over.
@@ -110,14 +111,3 @@ class ComplianceWaitTrigger(_Options, BaseTrigger):
         if self.enough is not None:
             result.records, result.pending = {}, []
         return result
-
-
-_shielded_tasks: set[asyncio.Task[None]] = set()  # an event loop alone does not keep its tasks alive
-
-
-async def _shielded(work: Coroutine[Any, Any, None]) -> None:
-    """Run something to its end even if this is cancelled: Airflow cancels a killed trigger every second."""
-    task = asyncio.create_task(work)
-    _shielded_tasks.add(task)
-    task.add_done_callback(_shielded_tasks.discard)
-    await asyncio.shield(task)
