@@ -78,7 +78,7 @@ def test_cancelled_text_is_discarded_when_its_writing_thread_has_ended(
 
 
 @pytest.mark.parametrize("compress", [False, True])
-@pytest.mark.parametrize("size", [0, 99_999, 777_777])
+@pytest.mark.parametrize("size", [0, 99_999, 133_337, 777_777])
 def test_a_text_is_stored_and_hashed_as_it_came(
     tmp_path: Path, disk: Path, monkeypatch: pytest.MonkeyPatch, compress: bool, size: int
 ) -> None:
