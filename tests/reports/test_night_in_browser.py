@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.reports.pages import BAD, GOOD, MISSING, TOTALS, Night, cell, document, finding
+from tests.reports.test_judge import moved, row
 from tests.support.browser import CONTRAST, Page, open_page
 
 pytestmark = pytest.mark.browser
@@ -41,6 +42,12 @@ def page(tmp_path: Path) -> Iterator[Page]:
         missing=[f"ingest[3] {LONG}"],
         manifests=[{"kind": "ingest", "path": f"{LONG}/{'ab' * 32}.jsonl", "sha256": "ab" * 32}],
         previous={"sha256": "cd" * 32},
+        judged=[
+            row(None),
+            row(LONG, worthless=True),
+            row("exit", state="drifted", moved=1, compared=4),
+            moved(source=LONG),
+        ],
     )
     target = tmp_path / "report.html"
     target.write_text(night.render())
@@ -65,6 +72,12 @@ def test_nothing_needs_horizontal_scrolling_and_all_can_be_read(page: Page) -> N
                 script = "getComputedStyle(document.body).backgroundColor"
                 backgrounds.add(page.evaluate_on_screen(script, width=width, scheme=scheme))
     assert len(backgrounds) == 2
+
+
+def test_agreement_fits_on_a_narrow_screen(page: Page) -> None:
+    place = "document.querySelector('.judged').parentElement"
+    wider = page.evaluate_on_screen(f"{place}.scrollWidth - {place}.clientWidth", width=400, scheme="light")
+    assert wider <= 0
 
 
 def test_a_click_shows_why_a_verdict_changed(page: Page) -> None:
