@@ -171,7 +171,6 @@ class Outcome:
         decisions: Decisions,
         tables: Sequence[TableFile | CsvTables | ParquetTable],
         stats: VerdictStats,
-        categories: dict[str, Counter[str]],
     ) -> Iterator[dict[str, Any]]:
         """Yield the rows of all cells, after their findings were added to tables and counts: in one pass."""
         texts = {document.source: document.text_path for document in self.task.documents}
@@ -184,11 +183,8 @@ class Outcome:
                 table.add(findings)
             row = cell.row(checkpoint.provenance)
             stats.add(row, findings, before)
-            counted = Counter(map(effective_category, findings))
-            # The framework may have got another name since the assessment was submitted.
-            categories.setdefault(cell.framework, Counter()).update(counted)
             if not checkpoint.is_published(cell):
-                self.new_verdicts.update(counted)
+                self.new_verdicts.update(map(effective_category, findings))
             yield row
 
     def _write(self, started_at: str) -> tuple[dict[str, Any], TableFile, TableFile]:
@@ -197,15 +193,12 @@ class Outcome:
         decisions = read_decisions(self.task.nights)
         judge = self._judge(decisions)
         stats = VerdictStats()
-        categories: dict[str, Counter[str]] = {
-            framework.code_name: Counter() for framework in self.task.frameworks.values()
-        }
         findings, as_csv = TableFile(self._findings), CsvTables(folder / "csv")
         tables: list[TableFile | CsvTables | ParquetTable] = [findings, as_csv]
         if has_pyarrow():
             night = self.task.nights.root / f"findings/night={self.task.nights.night.date}"
             tables.append(ParquetTable(night / f"{names.digest(folder.uri)}.parquet"))
-        rows = self._add_findings(decisions, tables, stats, categories)
+        rows = self._add_findings(decisions, tables, stats)
         manifest = self.task.checkpoint.stage(rows)
         findings.complete()
         for table in tables:
@@ -230,6 +223,11 @@ class Outcome:
         )
         put_sync(folder / REPORT, page.encode("utf-8", "replace"))
         counts = Counter(cell.state for cell in self.task.cells)
+        categories: dict[str, dict[str, int]] = {
+            framework.code_name: {} for framework in self.task.frameworks.values()
+        }
+        # A framework may have got another name since its assessments were submitted.
+        categories |= {name: as_counts(found.categories) for name, found in stats.frameworks.items()}
         # A table named here is part of the evidence if `evidence.manifests.KEYS` lists its key.
         result = {
             "assessments": manifest.location.uri,
@@ -244,7 +242,7 @@ class Outcome:
             "without_text": len(self.task.without_text),
             "unanswered": self.unanswered.total(),
             "warnings": warnings,
-            "categories": {framework: as_counts(each) for framework, each in categories.items()},
+            "categories": categories,
         }
         result |= {name: table.location.uri for name, table in self._judged.items()}
         if self.task.golden:

@@ -237,29 +237,13 @@ def test_criterion_that_wobbles_anyway_is_inconsistent_not_drifted(contradiction
 
 
 def test_agreement_comes_from_golden_documents_and_decisions() -> None:
-    golden: list[dict[str, Any]] = [
-        {
-            "framework": "DORA",
-            "criterion": "a",
-            "expert_category": "MISSING",
-            "category": "MISSING",
-            "repeat": False,
-        },
-        {
-            "framework": "DORA",
-            "criterion": "a",
-            "expert_category": "MISSING",
-            "category": "UNKNOWN",
-            "repeat": True,
-        },
-        {
-            "framework": "DORA",
-            "criterion": "b",
-            "expert_category": None,
-            "category": "MISSING",
-            "repeat": False,
-        },
+    names = ("framework", "criterion", "expert_category", "category", "repeat")
+    values = [
+        ("DORA", "a", "MISSING", "MISSING", False),
+        ("DORA", "a", "MISSING", "UNKNOWN", True),
+        ("DORA", "b", None, "MISSING", False),
     ]
+    golden = [dict(zip(names, row, strict=True)) for row in values]
     decisions = {
         ("cell 1", "a"): {"framework": "DORA", "expert_category": "missing", "category_before": "UNKNOWN"},
         ("cell 2", "a"): {"framework": "GDPR", "expert_category": "", "category_before": "MISSING"},

@@ -71,15 +71,10 @@ def write_golden(folder: Path, rows: list[dict[str, Any]]) -> str:
 
 
 def start(nights: Nights, texts: dict[str, str] = TEXTS, **kwargs: Any) -> ComplianceAssessOperator:
-    """Return the task of the next night."""
-    documents = nights.manifest(texts)
-    values = {
-        "task_id": "t",
-        "poll_interval": 0.1,
-        "frameworks": FRAMEWORKS,
-        "destination": nights.destination,
-    }
-    return ComplianceAssessOperator(**{**values, "documents": documents, **kwargs})
+    """Return the task of the next night; given `documents`, another one of this night."""
+    values = {"task_id": "t", "poll_interval": 0.1, "frameworks": FRAMEWORKS}
+    values["documents"] = kwargs.get("documents") or nights.manifest(texts)
+    return ComplianceAssessOperator(**{**values, "destination": nights.destination, **kwargs})
 
 
 def run(nights: Nights, texts: dict[str, str] = TEXTS, **kwargs: Any) -> NightOutcome:
@@ -205,15 +200,7 @@ def test_kills_and_clears_in_between_change_nothing(
     documents, attempts = nights.manifest(TEXTS), attempts_of(2)
 
     def task() -> ComplianceAssessOperator:
-        return ComplianceAssessOperator(
-            task_id="t",
-            poll_interval=0.1,
-            frameworks=FRAMEWORKS,
-            destination=nights.destination,
-            documents=documents,
-            golden=golden,
-            deferrable=deferrable,
-        )
+        return start(nights, documents=documents, golden=golden, deferrable=deferrable)
 
     read_earlier = AssessTask._read_earlier
 
@@ -271,9 +258,8 @@ def test_verdict_of_the_earlier_judge_in_another_run_of_the_date_is_not_carried(
     )
     service.configure(model=2)
     documents = other.documents
-    for number in (2, 3):
-        task = start(nights, golden=golden, documents=documents)
-        night = NightOutcome(attempts_of(number).run(task))
+    for nights.number in (2, 3):
+        night = run(nights, golden=golden, documents=documents)
         assert {row["category"] for row in night.findings if row["criterion"] == CHANGED} == {BAD}
 
 
@@ -486,17 +472,8 @@ def test_kills_among_golden_documents_lose_and_mix_nothing(
     documents, concurrency = nights.manifest(TEXTS), 4
 
     def attempt() -> Any:
-        return attempts_of(1).run(
-            ComplianceAssessOperator(
-                task_id="t",
-                poll_interval=0.1,
-                frameworks=FRAMEWORKS,
-                destination=nights.destination,
-                documents=documents,
-                golden=golden,
-                concurrency=concurrency,
-            )
-        )
+        task = start(nights, documents=documents, golden=golden, concurrency=concurrency)
+        return attempts_of(1).run(task)
 
     service.configure(jobs="polls:2")
     for steps in (20, 40, 90):  # while texts, golden cells and cells of the night are in flight
