@@ -19,24 +19,17 @@ def run(options: argparse.Namespace) -> int:
     """Print a line for each decision on the chosen documents."""
     from airflow_provider.cli.access import open_nights
 
-    tables = open_nights(options.uri, use_connection=options.use_connection)
-    decided = _read_decided(tables)
+    decided = _read_decided(open_nights(options.uri, use_connection=options.use_connection))
     if not decided:
         print_error("No expert has decided anything in the latest nights: answer reviews first.")
         return FAILED
-    chosen = _choose(decided, options.limit)
-    missing = {row["cell"] for source in chosen for row in decided[source].values()}
-    texts: dict[str, Any] = {}
-    for _, row in tables.latest_rows("assess", "assessments", RUNS, is_intact=True) if missing else ():
-        if row.get("cell") in missing - texts.keys():
-            texts[row["cell"]] = row["text_sha256"]
-    for source in chosen:
+    for source in _choose(decided, options.limit):
         newest = max(decided[source].values(), key=lambda row: str(row["decided_at"]))
-        text = texts.get(newest["cell"])  # a decision on an earlier text may be wrong by now
-        same = {key: row for key, row in decided[source].items() if texts.get(row["cell"]) == text}
-        for (framework, criterion), row in sorted(same.items()):
-            line = {"framework": framework, "criterion": criterion, "category": row["category_after"]}
-            print_line(json.dumps({"source": source, **line, "text_sha256": text}))
+        text = newest["text_sha256"] or None
+        for (framework, criterion), row in sorted(decided[source].items()):
+            if row["text_sha256"] == newest["text_sha256"]:  # what was decided on another may be wrong by now
+                line = {"framework": framework, "criterion": criterion, "category": row["category_after"]}
+                print_line(json.dumps({"source": source, **line, "text_sha256": text}))
     return GOOD
 
 

@@ -24,7 +24,10 @@ from airflow_provider.severity import normalize_category
 CATEGORIES = [str(category) for category in FeedbackCategory]
 AGREE, CATEGORY, RATIONALE = "agree_with_the_rest", "category_", "rationale_"
 # What a decision is about.
-ABOUT = ("document", "framework", "criterion", "source", "night", "cell", "findings", "framework_fingerprint")
+ABOUT = (
+    "document", "framework", "criterion", "source", "night", "cell", "findings", "framework_fingerprint",
+    "text_sha256",
+)  # fmt: skip
 MAX_LABEL_CHARS = 60
 MAX_CONTEXT_CHARS = 600  # on each side of a passage
 MAX_HINT_CHARS = 240

@@ -16,7 +16,7 @@ from airflow_provider.storage.names import name_in, printable
 
 TEXT_COLUMNS = (
     "source", "text_path", "night", "cell", "framework", "title", "rationale", "changed_from", "because",
-    "expert", "framework_fingerprint",
+    "expert", "framework_fingerprint", "text_sha256",
 )  # fmt: skip
 NOT_KEPT = ("rationale", "passage", "context")  # the texts that only the form itself shows
 BEYOND_LIMIT = "beyond the limit"
@@ -36,6 +36,7 @@ class ReviewedFinding(Finding):
     :param because: what has changed: `document`, `framework`, `both` or only the `judge`
     :param expert: who has decided on it before
     :param framework_fingerprint: SHA-256 of the rules that it was assessed against
+    :param text_sha256: of the text that was assessed
     :param findings: the URI of the table
     """
 
@@ -47,6 +48,7 @@ class ReviewedFinding(Finding):
     because: str = ""
     expert: str = ""
     framework_fingerprint: str = ""
+    text_sha256: str = ""
     findings: str = ""
 
     @property

@@ -108,6 +108,7 @@ def test_a_decision_is_carried_forward_with_the_verdict_and_counted(
         destination=f"file://{tmp_path}/mine/",
     )
     assert sent(service) == [("e-1", wrong["response_id"], GOOD, "It is in annex 4.")]
+    assert decision["text_sha256"] == wrong["text_sha256"] != ""
     assert (decision["category_before"], decision["category_after"]) == (MISSING, GOOD)
     assert (decision["source"], decision["document"]) == ("in/empty.pdf", "empty.pdf")
     (own,) = (tmp_path / "mine").iterdir()

@@ -148,7 +148,7 @@ def test_feedback_is_sent_where_there_is_a_rationale(service: Emulator, hitl: Fa
         "document": "results",
         "framework": "",
         "criterion": "Exit",
-        **dict.fromkeys(("source", "night", "cell", "findings", "framework_fingerprint"), ""),
+        **dict.fromkeys(("source", "night", "cell", "findings", "framework_fingerprint", "text_sha256"), ""),
         "decision": "changed",
         "category_before": "MISSING",
         "category_after": "SUFFICIENTLY_REGULATED",

@@ -276,6 +276,7 @@ def test_a_decision_says_what_it_is_about() -> None:
         "cell": "c1",
         "findings": EXIT.findings,
         "framework_fingerprint": "",
+        "text_sha256": "",
         "decision": "agreed",
         "category_before": MISSING,
         "category_after": MISSING,
