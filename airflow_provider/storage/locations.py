@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from airflow_provider.addresses import redact
-from airflow_provider.client.http.uploads import is_denied, is_missing
+from airflow_provider.client.http.stores import is_denied, is_missing
 from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceInputError,

@@ -19,6 +19,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, ParamSpec, Protocol, TypeAlias, TypeGuard, TypeVar, cast, runtime_checkable
 
+from airflow_provider.client.http.stores import is_denied, is_missing, status_of
 from airflow_provider.client.http.wire import Body
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceReadError
 
@@ -247,7 +248,7 @@ def _map_read_errors(label: str, stream: IO[bytes] | None = None) -> Iterator[No
 
 
 def _map_read_error(error: Exception, label: str, stream: IO[bytes] | None) -> ComplianceError:
-    status, name = _status(error), type(error).__name__
+    status, name = status_of(error), type(error).__name__
     number, reason = (error.errno, error.strerror) if isinstance(error, OSError) else (None, None)
     if getattr(stream, "closed", False) is True:
         return ComplianceInputError(f"'{label}' is closed: pass it open.")
@@ -267,29 +268,6 @@ def _map_read_error(error: Exception, label: str, stream: IO[bytes] | None) -> C
     # Not the error's text: a storage library may show a signed URL.
     reason = reason or (f"{name}, status {status}" if status else name)
     return ComplianceReadError(f"'{label}' can't be read ({reason}): retry, and check its store.")
-
-
-def is_denied(error: BaseException) -> bool:
-    """Return whether a store has refused credentials, or what they may do."""
-    has_status = _status(error) in (401, 403)
-    return has_status or isinstance(error, PermissionError) or "Credential" in type(error).__name__
-
-
-def is_missing(error: BaseException) -> bool:
-    """Return whether a store does not have an object, or its bucket."""
-    return isinstance(error, FileNotFoundError) or _status(error) == 404
-
-
-def _status(error: BaseException) -> int | None:
-    """Return the HTTP status of a botocore, gcsfs or Azure error, if any."""
-    response = getattr(error, "response", None)
-    metadata = response.get("ResponseMetadata") if isinstance(response, dict) else None
-    known = (
-        metadata.get("HTTPStatusCode") if isinstance(metadata, dict) else None,
-        getattr(error, "status_code", None),
-        getattr(error, "code", None),
-    )
-    return next((status for status in known if isinstance(status, int)), None)
 
 
 def _open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
