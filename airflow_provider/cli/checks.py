@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Self
 
 OK, WARNING, PROBLEM = "OK", "WARNING", "PROBLEM"
 
@@ -22,19 +21,11 @@ class Check:
 
 
 class StopError(Exception):
-    """A problem after which nothing more can be checked.
+    """A problem after which nothing more can be checked."""
 
-    :param check: its line
-    """
-
-    def __init__(self, check: Check) -> None:
-        super().__init__(check.message)
-        self.check = check
-
-    @classmethod
-    def at(cls, name: str, message: object) -> Self:
-        """Return the problem of a line."""
-        return cls(Check(name, PROBLEM, str(message)))
+    def __init__(self, name: str, message: object) -> None:
+        super().__init__(message)
+        self.check = Check(name, PROBLEM, str(message))
 
 
 @contextmanager
@@ -45,7 +36,7 @@ def stopping(name: str) -> Iterator[None]:
     try:
         yield
     except ComplianceError as error:
-        raise StopError.at(name, error) from None
+        raise StopError(name, error) from None
 
 
 def check_store(uri: str) -> Check:
@@ -71,8 +62,9 @@ def check_store(uri: str) -> Check:
         return Check("store", PROBLEM, str(error))
     if not is_same:
         return Check("store", PROBLEM, f"{probe} was written, but reads otherwise: is there a cache?")
-    return Check(
-        "store",
-        OK,
-        f"{location}: listed, wrote, read and removed in {1000 * (time.monotonic() - started):.0f} ms",
-    )
+    return Check("store", OK, f"{location}: listed, wrote, read and removed in {milliseconds(started)}")
+
+
+def milliseconds(started: float) -> str:
+    """Return how long ago that was on the monotonic clock, for people."""
+    return f"{1000 * (time.monotonic() - started):.0f} ms"

@@ -14,18 +14,24 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from airflow_provider.cli.checks import OK, PROBLEM, WARNING, Check, StopError, check_store, stopping
+from airflow_provider.cli.checks import (
+    OK,
+    PROBLEM,
+    WARNING,
+    Check,
+    StopError,
+    check_store,
+    milliseconds,
+    stopping,
+)
 from airflow_provider.cli.commands import FOUND, GOOD, Command, option, print_line
 
 if TYPE_CHECKING:
-    from airflow_provider.client.http.wire import Call, HttpResponse
     from airflow_provider.client.settings import Settings
     from airflow_provider.client.sync import ComplianceClient
-
-T = TypeVar("T")
 
 MAX_SKEW_SECONDS = 30.0
 MIN_CERTIFICATE_DAYS = 21
@@ -114,7 +120,7 @@ def _find_connection(conn_id: str) -> Generator[Check, None, Any]:
         problem = f"no secrets backend can read the connection '{conn_id}' ({'; '.join(failed)})"
     else:
         advice, problem = "set", f"there is no connection '{conn_id}'"
-    raise StopError.at(
+    raise StopError(
         "connection",
         f"{problem}: {advice} {variable}, or add it in the Airflow UI or with `airflow connections add`",
     )
@@ -138,7 +144,7 @@ def _parse_settings(conn: Any) -> Generator[Check, None, Settings]:
     if unknown := sorted(set(conn.extra_dejson) - set(CONNECTION_FIELDS)):
         yield Check("extras", WARNING, f"unknown ones are ignored: {', '.join(unknown)}")
     if settings is None:
-        raise StopError.at("settings", problem.removeprefix(wrong_type).strip())
+        raise StopError("settings", problem.removeprefix(wrong_type).strip())
     yield Check("settings", OK, f"{settings.account} at {settings.base_url}")
     return settings
 
@@ -198,16 +204,16 @@ def _check_network(title: str, url: str, settings: Settings) -> Iterator[Check]:
     name, started = f"network to the {title}", time.monotonic()
     try:
         with socket.create_connection((host, port), TIMEOUT_SECONDS) as connection:
-            yield Check(name, OK, f"{host}:{port} is reached in {_milliseconds(started)}")
+            yield Check(name, OK, f"{host}:{port} is reached in {milliseconds(started)}")
             if parts.scheme == "https":
                 yield _check_certificate(f"certificate of the {title}", host, connection, settings)
     except socket.gaierror:
         advice = f"the name '{host}' can't be resolved: check the spelling, and the DNS of this machine"
-        raise StopError.at(name, advice) from None
+        raise StopError(name, advice) from None
     except OSError as error:
         advice = "check host and port, firewalls, and whether HTTPS_PROXY has to be set"
         reason = error.strerror or type(error).__name__
-        raise StopError.at(name, f"{host}:{port} can't be reached ({reason}): {advice}") from None
+        raise StopError(name, f"{host}:{port} can't be reached ({reason}): {advice}") from None
 
 
 def _check_certificate(name: str, host: str, connection: socket.socket, settings: Settings) -> Check:
@@ -222,10 +228,10 @@ def _check_certificate(name: str, host: str, connection: socket.socket, settings
             certificate: Any = secured.getpeercert() or {}
     except ssl.SSLCertVerificationError as error:
         advice = "set the extra 'verify' to the file of the CA that signed it, or correct the host"
-        raise StopError.at(name, f"{error.verify_message}: {advice}") from None
+        raise StopError(name, f"{error.verify_message}: {advice}") from None
     except ssl.SSLError as error:
         advice = "is this the port of an https:// server?"
-        raise StopError.at(name, f"TLS failed ({error.reason}): {advice}") from None
+        raise StopError(name, f"TLS failed ({error.reason}): {advice}") from None
     ends = datetime.fromtimestamp(ssl.cert_time_to_seconds(certificate["notAfter"]), UTC)
     days = (ends - _now()).days
     issuer = {key: value for pair in certificate.get("issuer", ()) for key, value in pair}
@@ -240,25 +246,16 @@ def _check_certificate(name: str, host: str, connection: socket.socket, settings
 def _log_in(client: ComplianceClient) -> Iterator[Check]:
     from airflow_provider.client.tokens import TokenCache
 
-    responses: list[HttpResponse] = []
-    started = time.monotonic()
+    started, call = time.monotonic(), next(TokenCache(client.settings).renew())
     with stopping("login"):
-        token = client.run(_recorded(next(TokenCache(client.settings).renew()), responses))
+        keep = replace(call, parse=lambda response: (call.parse(response), response.headers))
+        token, headers = client.run(keep)
     lifetime = "an unknown time" if token.expires_in is None else f"{token.expires_in:.0f} s"
     renewal = "with" if token.refresh_token.get_secret_value() else "without"
-    message = f"in {_milliseconds(started)}; the token is valid for {lifetime}, {renewal} a refresh token"
+    message = f"in {milliseconds(started)}; the token is valid for {lifetime}, {renewal} a refresh token"
     yield Check("login", OK, message)
     with suppress(KeyError, ValueError, TypeError):  # no such header, or not a date
-        skew = (_now() - parsedate_to_datetime(responses[-1].headers["date"])).total_seconds()
-        yield _check_clock(skew)
-
-
-def _recorded(call: Call[T], responses: list[HttpResponse]) -> Call[T]:
-    def parse(response: HttpResponse) -> T:
-        responses.append(response)
-        return call.parse(response)
-
-    return replace(call, parse=parse)
+        yield _check_clock((_now() - parsedate_to_datetime(headers["date"])).total_seconds())
 
 
 def _check_clock(skew: float) -> Check:
@@ -299,7 +296,7 @@ def _call(name: str, call: Callable[[], str]) -> tuple[Check, int | None]:
         message = call()
     except ComplianceError as error:
         return Check(name, PROBLEM, str(error)), getattr(error, "status", None)
-    return Check(name, OK, f"{message}, in {_milliseconds(started)}"), None
+    return Check(name, OK, f"{message}, in {milliseconds(started)}"), None
 
 
 def _get_assessment(client: ComplianceClient) -> str:
@@ -332,10 +329,6 @@ def _advise_batch(check: Check, status: int | None, size: int) -> Check:
 
 def _now() -> datetime:
     return datetime.now(UTC)
-
-
-def _milliseconds(started: float) -> str:
-    return f"{1000 * (time.monotonic() - started):.0f} ms"
 
 
 def run(options: argparse.Namespace) -> int:
