@@ -12,7 +12,6 @@ from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators.content import ComplianceRefreshContentOperator
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.waiting import rules as polling
 from tests.support.attempts import Attempts, fire
 from tests.support.jobs import completed
 
@@ -24,10 +23,6 @@ def refresh(uuid: str, deferrable: bool, **kwargs: Any) -> ComplianceRefreshCont
     return ComplianceRefreshContentOperator(
         task_id="t", uuid=uuid, wait_for_completion=True, deferrable=deferrable, **values
     )
-
-
-def record(uuid: str, status: str, **times: str) -> dict[str, Any]:
-    return {"uuid": uuid, "status": status, **times}
 
 
 def lag(service: Emulator, before: dict[str, Any], *after: dict[str, Any]) -> None:
@@ -64,17 +59,6 @@ def test_a_refresh_that_never_shows_a_new_result_times_out(
     assert service.count("cancel") == 0
 
 
-def test_without_times_a_result_counts_after_a_while(
-    service: Emulator, attempts: Attempts, deferrable: bool
-) -> None:
-    uuid = completed(service)
-    old = wire(uuid, "COMPLETED")
-    lag(service, old, old)
-    began = time.monotonic()
-    assert attempts.run(refresh(uuid, deferrable)) == uuid
-    assert time.monotonic() - began >= polling.REFRESH_GRACE_SECONDS
-
-
 def test_a_retry_of_a_refresh_does_not_take_the_old_result(
     service: Emulator, attempts: Attempts, deferrable: bool
 ) -> None:
@@ -104,7 +88,7 @@ def test_a_wait_for_the_job_as_it_is_ends_before_the_refresh(service: Emulator) 
     service.fail("get_statuses", body=[wire(uuid, "COMPLETED", completedAt=T1)], times=None)
 
     async def scenario() -> list[dict[str, Any]]:
-        before = {uuid: record(uuid, "COMPLETED", completed_at=T0)}
+        before = {uuid: wire(uuid, "COMPLETED", completed_at=T0)}
         deadline = time.time() + 240
         refresh_count = ComplianceContentTrigger("compliance_default", [uuid], 0.1, deadline, before=before)
         as_it_is = ComplianceContentTrigger("compliance_default", [uuid], 0.1, deadline)
