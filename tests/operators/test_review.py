@@ -168,24 +168,6 @@ def test_feedback_is_sent_where_there_is_a_rationale(service: Emulator, hitl: Fa
     )
 
 
-@pytest.mark.parametrize(("rest", "decision"), [({"rest": "agreed"}, "agreed"), ({}, "none")])
-def test_no_feedback_sends_nothing_and_is_recorded(
-    service: Emulator, hitl: FakeHitl, rest: Any, decision: str
-) -> None:
-    class Clicked(FakeHitl):
-        def answer(self, given: Any) -> dict[str, Any]:
-            response = super().answer({1: ("SUFFICIENTLY_REGULATED", "Draft."), **rest})
-            return {**response, "chosen_options": ["No feedback"]}
-
-    hitl.__class__ = Clicked
-    recorded = hitl.run(Made(), {})
-    assert [row["decision"] for row in recorded] == ["none", decision, decision]
-    for row in recorded:
-        assert (row["outcome"], row["answered_by"], row["expert_id"]) == ("recorded", "ada", "e-1")
-        assert row["category_after"] == row["category_before"]
-    assert sent(service) == []
-
-
 class MappedExpert(ComplianceReviewAssessmentOperator):
     def expert_of(self, user: dict[str, str]) -> str:
         return f"{user['id']}@example.com"

@@ -86,25 +86,6 @@ def test_the_document_and_the_framework_are_those_of_the_rows(
     }
 
 
-@pytest.mark.parametrize(
-    ("changes", "subject"),
-    [
-        ([{}, {"source": "s3://in/b.pdf"}], "2 documents against DORA"),
-        (
-            [{"criterion": "D"}, {"criterion": "D", "source": "b.pdf"}],
-            "D in 2 documents against DORA",
-        ),
-        ([{}, {"framework": "GDPR"}], "cloud.pdf"),
-    ],
-)
-def test_a_form_about_many_documents_is_named_after_its_criterion(
-    service: Emulator, hitl: FakeHitl, tmp_path: Path, changes: list[dict[str, Any]], subject: str
-) -> None:
-    rows = [row | change for row, change in zip(ROWS, changes, strict=False)]
-    hitl.run(made(table(tmp_path, rows), only="all"), "No feedback")
-    assert form(hitl)["subject"].partition(": ")[0] == subject
-
-
 GOOD, MISSING = "SUFFICIENTLY_REGULATED", "MISSING"
 CHANGED = [{**ROWS[0], "category": GOOD}, *ROWS[1:]]  # the response keeps its ID
 
