@@ -85,6 +85,11 @@ class Change:
     total: int = 0
     sources: list[str] = field(default_factory=list)
 
+    @property
+    def unnamed(self) -> int:
+        """How many documents are not among the first."""
+        return self.total - len(self.sources)
+
 
 def _find_cause(row: Row) -> tuple[str, str] | None:
     """Return why a verdict may have changed, and the framework if that is the cause; None if unknown."""

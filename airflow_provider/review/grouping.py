@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 FORMS = "forms"  # beside `findings.jsonl`
 MAX_FINDINGS = 15  # on one form, by default
 READERS = 16
+NOT_THE_TEXT = ("framework", "judge")  # causes of a change that concern many documents
 
 
 def group_findings(
@@ -49,7 +50,7 @@ def group_findings(
         SUFFICIENTLY_REGULATED; `all`, also what an expert has decided before
     :param limit: at most that many findings; log and forms say how many are left out
     :param by: a form is about one document, or about one criterion of all documents. Verdicts that changed
-        because of a changed framework are always by criterion, if that concerns several documents
+        although the text is the same are always by criterion, if that concerns several documents
     :param max_findings: at most that many findings on one form
     """
     from airflow.providers.common.compat.sdk import conf
@@ -71,11 +72,11 @@ def group_findings(
     shown = {verdict for verdicts in earlier.values() for verdict in verdicts}
     selection = select(_read_tables(tables), at_most or most * max_findings + 1, only=only, shown=shown)
     new = [finding for finding in selection.asked if finding.verdict not in shown]
-    changed = Counter(_criterion_of(finding) for finding in new if finding.because == "framework")
+    changed = Counter(_criterion_of(finding) for finding in new if finding.because in NOT_THE_TEXT)
     groups: dict[tuple[str, ...], list[ReviewedFinding]] = {}
     for finding in new:
         criterion = _criterion_of(finding)
-        is_shared = finding.because == "framework" and changed[criterion] > 1  # one question, many documents
+        is_shared = finding.because in NOT_THE_TEXT and changed[criterion] > 1  # one question
         key = criterion if is_shared or by == "criterion" else (finding.source,)
         groups.setdefault(key, []).append(finding)
     added = [

@@ -161,6 +161,7 @@ def test_changes_show_the_worse_first_with_the_reason_behind_a_click() -> None:
     assert "1 worse, 3,000 better. All are in the findings" in shown.section("What changed")
     assert rows[1].count(".pdf") == MAX_SOURCES
     assert "and 24 more documents" in rows[1]
+    assert "and 5 more, in the findings" in rows[1]
 
 
 def test_verdicts_are_counted_by_framework_and_criterion_as_experts_decided() -> None:

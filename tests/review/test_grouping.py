@@ -60,17 +60,18 @@ def test_a_form_is_about_one_document_or_one_criterion(tmp_path: Path) -> None:
     assert ids(group_findings(uri)) == []
 
 
-def test_a_changed_criterion_of_several_documents_is_one_form(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cause", ["framework", "judge"])
+def test_a_changed_criterion_of_several_documents_is_one_form(tmp_path: Path, cause: str) -> None:
     def changed(number: int, document: str, criterion: str, because: str) -> dict[str, Any]:
         return row(number, source=document, criterion=criterion, because=because, changed_from=GOOD)
 
     rows = [
-        changed(1, "a", "D-1", "framework"),
-        changed(2, "a", "D-2", "framework"),
-        changed(3, "b", "D-1", "framework"),
+        changed(1, "a", "D-1", cause),
+        changed(2, "a", "D-2", cause),
+        changed(3, "b", "D-1", cause),
         changed(4, "b", "D-3", "document"),
         changed(5, "c", "D-1", "both"),
-        changed(6, "c", "D-1", "framework") | {"framework": "GDPR"},
+        changed(6, "c", "D-1", cause) | {"framework": "GDPR"},
     ]
     assert ids(group_findings(table(tmp_path, rows))) == [[1, 3], [2], [4], [5, 6]]
 
