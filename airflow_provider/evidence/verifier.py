@@ -43,7 +43,7 @@ RESULTS = ("results_path", "results_sha256")
 OBJECT_COLUMNS = {"ingest": ("path", "sha256"), "assess": RESULTS, "golden": RESULTS}
 RECORD_NAME, SHA256, DECODER = re.compile(r"\d{8}\.json"), re.compile("[0-9a-f]{64}"), json.JSONDecoder()
 SIGNED = re.compile(r"(\w{3} +\d+ [\d:]{8})[.\d]* (\d{4} GMT)(?s:.*\nTSA: (?:DirName:)?)(.*)")
-DATE, BLOCK = re.compile(r"\d{4}-\d\d-\d\d"), re.compile(rb"([0-9a-f]{64}) ([1-9][0-9]{0,8})")
+DATE, BLOCK = re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-[0-3]\d"), re.compile(rb"([0-9a-f]{64}) ([1-9][0-9]{0,8})")
 Wanted = tuple[Any, str, str]  # an object: its store, its path, and the SHA-256 that it must have
 HINTS = {
     CHANGED: "If a task was cleared, close its night again: its tables have changed. Texts never change.",
@@ -346,8 +346,7 @@ class Verifier:
             now = self._after.get(str(one.get("sha256")), one.get("sha256"))
             check.erased += now != one.get("sha256")
             yield from self._new(check, one.get("path"), now) if now != "" and is_here else ()
-        # What a task wrote again after a clear is not a problem of a replaced revision, unless a hash was
-        # noted while it was in force: then it must be what it was. A larger one may be compressed since.
+        # What was written again is not a problem of a replaced revision, unless a hash was noted before that.
         end = check.replaced_by or 0  # 0 if it is in force
         is_replaced = bool(end) and not any(check.number <= number < end for number in self._noted)
         now = {str(one.get("path")).removesuffix(".gz"): one.get("digests") for one in check.latest.tables}
@@ -485,13 +484,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("folder", help="that has _evidence/nights in it, or something below it")
     add("--head", type=parse_hash, help="the last record must have this SHA-256")
     add("--contains", type=parse_hash, action="append", default=[], help="some record must have this SHA-256")
-    add("--since", default="", help="of nights before this date, read the records only")
+    add("--since", default="", help="of nights before this date (YYYY-MM-DD), read the records only")
     add("--also", action="append", default=[], help="another folder that may be read")
     add("--pack", action="store_true", help="the folder is the data of an audit pack")
     add("--ca", help="PEM file of the root certificate of the timestamps; needs openssl")
     given = vars(parser.parse_args(arguments))
-    if given["ca"] and not os.path.isfile(given["ca"]):
-        parser.error(f"{given['ca']!r} is not a file")
+    for name, is_valid, what in (("ca", os.path.isfile, "file"), ("since", DATE.fullmatch, "date")):
+        if given[name] and not is_valid(given[name]):
+            parser.error(f"--{name}: {given[name]!r} is not a {what}")
     stores = [Folder(path) for path in (find_root(given.pop("folder")), *given.pop("also"))]
     return report(Verifier(stores[0], stores[1:], **given))
 

@@ -413,7 +413,18 @@ def test_wrong_folder_is_told_from_an_empty_one(
     assert f"'{tmp_path / folder}' {words}" in capsys.readouterr().out
 
 
-def test_path_that_does_not_exist_below_a_root_is_an_error(root: Path) -> None:
+@pytest.mark.parametrize(
+    ("place", "options"),
+    [
+        ("dt=2026-01-99", ()),  # does not exist
+        ("", ("--since", "2026/11/01")),
+        ("", ("--since", "2026-13-01")),
+        ("", ("--since", "yesterday")),
+        ("", ("--head", "abc")),
+        ("", ("--ca", "nowhere.pem")),
+    ],
+)
+def test_wrong_usage_of_the_file_alone_is_an_error(root: Path, place: str, options: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as ended:
-        verifier.main([str(root / "dt=2026-01-99")])
+        verifier.main([str(root / place), *options])
     assert ended.value.code == 2
