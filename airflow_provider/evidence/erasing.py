@@ -118,6 +118,8 @@ class Erasure:
         """Return the erasure that is not complete, if this one is to complete it."""
         head = self.chain.find_head()
         if not (head and head.record.get("erasing")):
+            if self._resume and not self.sources:
+                raise ComplianceInputError(f"There is no erasure to complete at '{self._root}'.")
             return None
         begun = self.chain.read(head.record["erasing"])
         is_own = bool(self._task) and begun.record.get("task") == self._task
