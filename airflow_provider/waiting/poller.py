@@ -8,7 +8,6 @@ import random
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -335,9 +334,7 @@ class Subscription:
         self.add(self.ids)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Wait for nothing any more; the last one closes the poller."""
         self.poller.leave(self)
         if self.poller.is_idle:

@@ -206,7 +206,7 @@ def test_redirect_that_does_not_name_the_job_is_confirmed() -> None:
     doubtful = UnconfirmedRedirectError("to a login page")
     found, asked = answer(get_status("a"), lambda call: jobs("A") if call.json else doubtful)
     assert (found.uuid, asked) == ("a", ["a", ["a"]])
-    with pytest.raises(UnconfirmedRedirectError):
+    with pytest.raises(UnconfirmedRedirectError, match="to a login page"):
         answer(get_status("a"), lambda call: [] if call.json else doubtful)
 
 

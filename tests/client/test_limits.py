@@ -49,12 +49,6 @@ def test_an_answer_without_end_is_refused_and_costs_little_memory(
     assert peak < 60 * MB
 
 
-def test_one_job_with_a_long_error_does_not_hide_the_others(run: Any, service: Service) -> None:
-    failed = {"uuid": UUID, "status": "FAILED", "error": "x" * 2 * MB}
-    service.on(BATCH, Reply(json=[failed, {"uuid": "other", "status": "RUNNING"}]))
-    assert set(run("get_statuses", [UUID, "other"])) == {UUID, "other"}
-
-
 def test_unrequested_records_are_not_parsed(
     run: Any, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

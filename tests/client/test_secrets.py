@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from airflow_provider.client import endpoints
 from airflow_provider.client.exchange import Exchange, ThrottlePause
 from airflow_provider.client.http.wire import HttpResponse
-from airflow_provider.exceptions import ComplianceError, ComplianceHttpError, ComplianceProtocolError
+from airflow_provider.exceptions import ComplianceError, ComplianceHttpError
 from tests.support.service import Raw, Received, Reply, Service
 from tests.support.values import CLIENT_SECRET, CONTENT, PASSWORD, PDF, UUID, settings_for
 
@@ -250,11 +250,3 @@ def test_a_secret_in_another_charset_is_blanked_out() -> None:
             HttpResponse(400, {}, "gr\u00fc\u00dfe-an-alle".encode("latin-1"), "https://api.example.com")
         )
     assert caught.value.body == "***"
-
-
-def test_an_answer_that_is_not_json_is_not_kept_by_its_error() -> None:
-    """An error of the JSON parser holds the whole document, which may echo a token."""
-    with pytest.raises(ComplianceProtocolError) as caught:
-        HttpResponse(200, {}, b"Bearer secret {", "https://example.com").json()
-    assert caught.value.__context__ is None
-    assert caught.value.__cause__ is None

@@ -180,13 +180,6 @@ def test_a_gateway_that_answers_404_for_a_moment_is_outlasted(
     assert service.count(operation, 200) == 1
 
 
-@pytest.mark.parametrize("given", ["None", "", None])
-@pytest.mark.parametrize("cancel", [cancel_job, cancel_assessment])
-def test_an_id_that_rendered_to_nothing_is_an_error(attempts: Attempts, cancel: Any, given: Any) -> None:
-    with pytest.raises(exc.ComplianceInputError):
-        attempts.run(cancel(given))
-
-
 URL = "http://127.0.0.1:9/page"
 CALLS: dict[str, Callable[[Emulator, Path], Any]] = {
     "submit_url": lambda *_: content.ComplianceSubmitUrlOperator(task_id="t", url=URL),
