@@ -83,14 +83,17 @@ class Erasure:
         """
         begun = self.find_begun()
         if begun:
-            self._complete(begun, delete_jobs)
+            left = Traces.find(self.chain, begun, self._read_intent(begun))
+            self._complete(begun, left, delete_jobs)
             if not self.sources:
                 return begun
         intent = self._root / HOLDS / f"{secrets.token_hex(8)}{INTENT}"
+        found: list[Traces] = []  # by the latest try to add the record
 
         def begin(head: ChainRecord | None) -> dict[str, Any] | ChainRecord:
             check_not_erasing(head, "Documents can be erased")
             traces = self._find(head, self.sources, is_required=not begun)
+            found[:] = [traces]
             if begun and traces.is_empty:
                 return begun
             put_sync(intent, to_lines({"source": source} for source in sorted(self.sources)))
@@ -111,7 +114,7 @@ class Erasure:
             intent.remove()
             raise
         if entry is not begun:
-            self._complete(entry, delete_jobs)
+            self._complete(entry, found[0], delete_jobs)
         return entry
 
     def find_begun(self) -> ChainRecord | None:
@@ -147,9 +150,8 @@ class Erasure:
             return set()
         return {str(parse_line(line, "A line of an erasure")["source"]) for line in lines}
 
-    def _complete(self, entry: ChainRecord, delete_jobs: DeleteJobs) -> None:
+    def _complete(self, entry: ChainRecord, traces: Traces, delete_jobs: DeleteJobs) -> None:
         """Remove what there still is of the documents of an erasure."""
-        traces = Traces.find(self.chain, entry, self._read_intent(entry))
         delete_jobs({job for job in traces.jobs if job[1] not in traces.shared})
         for name in sorted(traces.objects - traces.shared):
             (self._root / name).remove()
