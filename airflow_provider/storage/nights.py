@@ -56,16 +56,9 @@ class Night:
     @classmethod
     def of(cls, context: Any) -> Night:
         """Return the night of a task's context."""
-        dag_run = context.get("dag_run")
-        at = next(
-            (
-                at
-                for name in ("logical_date", "run_after", "queued_at")
-                if (at := getattr(dag_run, name, None))
-            ),
-            datetime.now(UTC),
-        )
-        ti = context["ti"]
+        ti, dag_run = context["ti"], context.get("dag_run")
+        dates = (getattr(dag_run, name, None) for name in ("logical_date", "run_after", "queued_at"))
+        at = next(filter(None, dates), datetime.now(UTC))
         return cls(at.astimezone(UTC).isoformat(), f"{ti.dag_id}/{ti.run_id}")
 
     @property
@@ -191,14 +184,16 @@ class Entry:
         """Return whether it may have a row with one of these hashes of keys."""
         if len(hashes) <= FEW_KEYS:
             return any(key in self.keys for key in hashes)
-        starts = range(0, len(self.keys), HASH_DIGITS)
-        return not hashes.isdisjoint([self.keys[start : start + HASH_DIGITS] for start in starts])
+        return not hashes.isdisjoint(self._split_keys())
 
     def without(self, keys: Iterable[str]) -> Entry:
         """Return the entry without keys of rows that are erased."""
         gone = set(map(_hash, keys))
-        hashes = (self.keys[start : start + HASH_DIGITS] for start in range(0, len(self.keys), HASH_DIGITS))
-        return replace(self, keys=b"".join(key for key in hashes if key not in gone))
+        return replace(self, keys=b"".join(key for key in self._split_keys() if key not in gone))
+
+    def _split_keys(self) -> list[bytes]:
+        starts = range(0, len(self.keys), HASH_DIGITS)
+        return [self.keys[start : start + HASH_DIGITS] for start in starts]
 
     def is_intact(self, table: str) -> bool:
         """Return whether a table is there as it was published; a warning names one that is not."""
