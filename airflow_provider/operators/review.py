@@ -266,13 +266,12 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         user = event.get("responded_by_user")
         if user is None:
             self.log.warning("No one answered in time: sending no feedback.")
-            self._record(context, state, {}, EXPIRED)
+            self._record(context, state, {})
             self._write(context, state)
         answer = super().execute_complete(context, event)
         if user is not None:
-            undecided = "" if SEND in answer["chosen_options"] else NO_DECISION
-            at = event["responded_at"]
-            self._record(context, state, answer["params_input"], undecided, outdated, user, at)
+            is_sent, at = SEND in answer["chosen_options"], event["responded_at"]
+            self._record(context, state, answer["params_input"], is_sent, outdated, user, at)
         return self._finish(context, state)
 
     def _record(
@@ -280,13 +279,16 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         context: Context,
         state: ReviewState,
         answered: Mapping[str, Any],
-        undecided: str,
+        is_sent: bool = False,
         outdated: Collection[int] = (),
         user: dict[str, str] | None = None,
         at: datetime | None = None,
     ) -> None:
         """Store the decisions of a form; after one that has expired, the next attempt asks again."""
-        decisions, warnings = self._form.parse(answered, outdated=outdated, undecided=undecided)
+        undecided = NO_DECISION if user else EXPIRED
+        decisions, warnings = self._form.parse(
+            answered, outdated=outdated, undecided=undecided, is_sent=is_sent
+        )
         for warning in warnings:
             self.log.warning("%s", warning)
         signature = {

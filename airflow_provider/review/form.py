@@ -10,18 +10,20 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow_provider.client.findings import Finding
-from airflow_provider.client.models import FeedbackCategory, Framework
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.reports.page import CAUSES, plural, split_source
 from airflow_provider.review.selection import ReviewedFinding
-from airflow_provider.review.state import PENDING, RECORDED
-from airflow_provider.severity import normalize_category
+from airflow_provider.review.state import NO_DECISION, PENDING, RECORDED
+from airflow_provider.severity import KNOWN_CATEGORIES, normalize_category
 
-CATEGORIES = [str(category) for category in FeedbackCategory]
+if TYPE_CHECKING:
+    from airflow_provider.client.models import Framework
+
+CATEGORIES = list(KNOWN_CATEGORIES)
 AGREE, CATEGORY, RATIONALE = "agree_with_the_rest", "category_", "rationale_"
 # What a decision is about.
 ABOUT = (
@@ -167,19 +169,25 @@ class Form:
         return "\n\n".join(part for part in parts if part)
 
     def parse(
-        self, answered: Mapping[str, Any], *, outdated: Collection[int] = (), undecided: str = ""
+        self,
+        answered: Mapping[str, Any],
+        *,
+        outdated: Collection[int] = (),
+        undecided: str = NO_DECISION,
+        is_sent: bool = True,
     ) -> tuple[list[dict[str, Any]], list[str]]:
         """Return the decisions of an answer, and warnings about what is not sent.
 
-        A finding that is left as it is gets no feedback, and is a decision only if the expert agrees. The
-        same goes for one without fields: answers through Airflow's REST API may omit them.
+        Each finding has one: one that is left as it is is undecided, unless the expert agrees, and gets no
+        feedback. The same goes for one without fields: answers through Airflow's REST API may omit them.
 
         :param outdated: responses whose verdict has changed since the form was shown: nothing is sent on them
-        :param undecided: `none` or `expired` if the form was not filled in, to record that for each finding
+        :param undecided: what is recorded then: `none` or `expired`
+        :param is_sent: whether the expert has sent what is in the form
         """
         ids = {name.partition("_")[2] for name in answered if name.startswith((CATEGORY, RATIONALE))}
         is_about_these = ids <= {str(finding.id) for finding in self.findings}
-        if not undecided and not is_about_these:
+        if is_sent and not is_about_these:
             raise ComplianceInputError(
                 "The form has other findings than the results have now: Airflow keeps the form of the first "
                 "attempt of a task. Nothing was sent. Start a new DAG run to review the new results."
@@ -197,26 +205,25 @@ class Form:
                 category = given
             is_left = category == given and not rationale  # not where the category was cleared
             left = "agreed" if agrees and is_left else undecided
-            if undecided:
+            if not is_sent:
                 category, rationale = given, ""
             is_changed = category not in (None, given)
             if is_changed and not rationale:
                 warnings.append(
                     f"The new category of '{name}' is recorded, but not sent: the service needs a rationale."
                 )
-            if decision := "changed" if is_changed else "commented" if rationale else left:
-                decisions.append(
-                    {
-                        **{column: getattr(finding, column) for column in ABOUT},
-                        "decision": decision,
-                        "category_before": finding.category,
-                        "category_after": category if is_changed else finding.category,
-                        "rational_feedback": rationale,
-                        "assessment_response_id": finding.id,
-                        "category_feedback": category if rationale else None,
-                        "outcome": PENDING if rationale and finding.id not in outdated else RECORDED,
-                    }
-                )
+            decisions.append(
+                {
+                    **{column: getattr(finding, column) for column in ABOUT},
+                    "decision": "changed" if is_changed else "commented" if rationale else left,
+                    "category_before": finding.category,
+                    "category_after": category if is_changed else finding.category,
+                    "rational_feedback": rationale,
+                    "assessment_response_id": finding.id,
+                    "category_feedback": category if rationale else None,
+                    "outcome": PENDING if rationale and finding.id not in outdated else RECORDED,
+                }
+            )
         if outdated:
             warnings.append(
                 f"The verdicts of responses {sorted(outdated)} have changed since the form was shown: "

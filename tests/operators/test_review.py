@@ -161,11 +161,10 @@ def test_feedback_is_sent_where_there_is_a_rationale(service: Emulator, hitl: Fa
         "outcome": "sent",
         **read_provenance({"ti": Instance()}),
     }
-    assert len(returned) == 2
-    assert (returned[1]["decision"], returned[1]["category_after"]) == (
-        "commented",
-        "SUFFICIENTLY_REGULATED",
-    )
+    assert [(row["decision"], row["category_after"]) for row in returned[1:]] == [
+        ("none", "NOT_SUFFICIENTLY_REGULATED"),
+        ("commented", "SUFFICIENTLY_REGULATED"),
+    ]
 
 
 class MappedExpert(ComplianceReviewAssessmentOperator):
@@ -200,6 +199,7 @@ def test_a_forgotten_rationale_does_not_fail_the_task(
     assert [(row["decision"], row["category_after"], row["outcome"]) for row in decided] == [
         ("commented", "MISSING", "sent"),
         ("changed", "MISSING", "recorded"),
+        ("none", "SUFFICIENTLY_REGULATED", "recorded"),
     ]
     assert [row[1] for row in sent(service)] == [1]
     assert "'Audit' is recorded, but not sent: the service needs a rationale" in caplog.text
@@ -222,7 +222,7 @@ def test_a_form_that_expires_is_recorded_and_asked_again_after_a_clear(
         assert row["outcome"] == "recorded"
         assert row["decided_at"]
     returned = hitl.run(review, {1: ("MISSING", "After a clear.")})
-    assert [row["decision"] for row in returned] == ["commented"]
+    assert [row["decision"] for row in returned] == ["commented", "none", "none"]
     assert (hitl.asked, len(sent(service))) == (2, 1)
 
 

@@ -69,7 +69,7 @@ def test_findings_stand_alone(given: dict[str, Any]) -> None:
 def test_the_document_and_the_framework_are_those_of_the_rows(
     service: Emulator, hitl: FakeHitl, tmp_path: Path
 ) -> None:
-    (decision,) = hitl.run(made(table(tmp_path)), {1: ("SUFFICIENTLY_REGULATED", "Clause 9.")})
+    decision, _ = hitl.run(made(table(tmp_path)), {1: ("SUFFICIENTLY_REGULATED", "Clause 9.")})
     assert form(hitl)["subject"] == (
         "cloud.pdf against DORA: 1 missing, 1 not sufficiently regulated (night of 1 Mar)"
     )
@@ -100,7 +100,9 @@ def test_an_answer_without_decisions_replaces_a_form_that_expired(
     (path,) = (tmp_path / "decisions").iterdir()
     assert [json.loads(line)["decision"] for line in path.read_text().splitlines()] == ["expired"] * 2
     hitl.response = None  # the task is cleared, and answered
-    assert (len(expired), hitl.run(review, {}), path.read_text()) == (2, [], "")
+    answered = hitl.run(review, {})
+    assert [row["decision"] for row in (*expired, *answered)] == ["expired"] * 2 + ["none"] * 2
+    assert [json.loads(line)["decision"] for line in path.read_text().splitlines()] == ["none"] * 2
 
 
 @pytest.mark.parametrize("is_grouped", [True, False])
@@ -118,6 +120,7 @@ def test_an_answer_is_about_the_verdict_that_the_form_showed(
     assert [(row["category_before"], row["outcome"]) for row in decided] == [
         (MISSING, "recorded"),
         ("NOT_SUFFICIENTLY_REGULATED", "sent"),
+        (GOOD, "recorded"),
     ]
     assert [row[1] for row in sent(service)] == [2]
     if is_grouped:  # the new verdict has a form of its own, in another mapped task
