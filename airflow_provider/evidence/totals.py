@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_provider.assess.findings import as_counts
-from airflow_provider.evidence.manifests import AGREEMENT, ASSESS, FINDINGS, GOLDEN, INGEST
+from airflow_provider.evidence.manifests import AGREEMENT, ASSESS, FINDINGS, GOLDEN, INGEST, REVIEW
 from airflow_provider.evidence.tables import NightTable
 from airflow_provider.evidence.verifier import SHA256
 from airflow_provider.reports.judge import JudgeStats
@@ -52,7 +52,7 @@ class NightCounts:
         for number, table in enumerate(tables):
             if table.kind == INGEST or (table.kind == ASSESS and kinds[ASSESS] > 1):
                 self._rank(number, table)
-        for table in tables:
+        for table in sorted(tables, key=lambda table: table.kind != REVIEW):  # findings look for decisions
             for row in table.rows():
                 table.count(row)
                 self._add(table, row)

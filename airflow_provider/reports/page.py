@@ -36,6 +36,7 @@ CAUSES = {
     "both": "the text is new, and the framework has changed",
     "judge": "text and framework are the same",
 }
+UNDECIDED = {"none": "left undecided", "expired": "expired"}  # decisions that say that no one has decided
 DOCUMENTS = {"completed": "new or changed", "skipped": "unchanged", "failed": "failed"}  # words, by outcome
 TONES = ("idle", "good", "warn", "bad")  # of a page, the worst last
 
@@ -199,6 +200,7 @@ def _environment() -> Environment:
         digest = b64encode(sha256(text.encode()).digest()).decode()
         environment.globals.update({name: text, f"{name}_digest": f"sha256-{digest}"})
     environment.globals |= {"legend": LEGEND, "causes": CAUSES, "outcome_words": DOCUMENTS}
+    environment.globals["undecided"] = UNDECIDED
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     shown = (
         *(classify, duration, format_night, is_worse, limit_source, moment, percent, plural, rate),

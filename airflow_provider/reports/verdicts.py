@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_provider.reports.charts import StackedBar
 from airflow_provider.reports.outcomes import Reasons, Row, Top
-from airflow_provider.reports.page import CAUSES, State, classify, limit_source, percent, plural
+from airflow_provider.reports.page import CAUSES, UNDECIDED, State, classify, limit_source, percent, plural
 from airflow_provider.severity import INSUFFICIENT, MISSING, is_worse, normalize_category
 from airflow_provider.text import sanitize
 
@@ -99,6 +99,12 @@ def _find_cause(row: Row) -> tuple[str, str] | None:
     return cause, to_name(row.get("framework")) if cause == "framework" else ""
 
 
+def _find_question(row: Row) -> tuple[str, ...]:
+    """Return what an expert is asked about: equal texts share a cell, and so a decision."""
+    about = row.get("cell") or row.get("source")
+    return tuple(str(part) for part in (about, row.get("framework"), row.get("criterion")))
+
+
 @dataclass
 class VerdictCounts:
     """Verdicts by framework and criterion, what changed, and what experts decided.
@@ -107,7 +113,8 @@ class VerdictCounts:
     :param changed: how many findings have another category than in the previous night; `changes` are kinds
     :param again: documents with a new cause for a verdict, by cause, and by framework if that is the cause
     :param new: verdicts on what had none in the previous night
-    :param decisions: of experts in earlier nights; `made` are those of tonight
+    :param decisions: of experts in earlier nights; `made` are those of tonight, and `answers` counts these
+    :param unasked: how many findings changed that no expert was asked about; decisions are added before
     :param gone: verdicts of the previous night that have no counterpart tonight, by framework and criterion
     """
 
@@ -121,6 +128,9 @@ class VerdictCounts:
     reasons: Reasons = field(default_factory=Reasons)
     decisions: Top[Row] = field(default_factory=lambda: Top(MAX_SHOWN_DECISIONS))
     made: Top[Row] = field(default_factory=lambda: Top(MAX_MADE_DECISIONS))
+    answers: Counter[str] = field(default_factory=Counter)
+    unasked: int = 0
+    _asked: set[tuple[str, ...]] = field(default_factory=set)
     _changes: dict[str, Change] = field(default_factory=dict)
     _criteria: int = 0
     _with_findings: int = 0
@@ -183,12 +193,15 @@ class VerdictCounts:
         expert = row.get("expert_id") or row.get("answered_by") or "no one"
         categories = {"category": row.get("category_before"), "expert_category": row.get("category_after")}
         rationale = row.get("rational_feedback")
+        self.answers[UNDECIDED.get(str(row.get("decision")), "decided")] += 1
+        self._asked.add(_find_question(row))
         self.made.add({**about, **categories, "expert": expert, "expert_rationale": rationale})
 
     def _add_change(self, row: Row) -> None:
         became_worse = is_worse(row["changed_from"], row.get("category"))
         self.changed += 1
         self.worse += became_worse
+        self.unasked += not row.get("expert") and _find_question(row) not in self._asked
         names = ("framework", "criterion", "because", "changed_from", "category")
         key = "\n".join(to_name(row.get(name)) for name in names)
         if key in self._changes or len(self._changes) < MAX_CRITERIA:
@@ -279,6 +292,13 @@ class VerdictCounts:
             )
         if self.cells["failed"]:
             yield f"{plural(self.cells['failed'], 'assessment')} failed."
+
+    def describe_answers(self) -> str:
+        """Return how many findings on forms were decided; empty without forms."""
+        kinds = ("decided", *UNDECIDED.values())
+        counted = ", ".join(f"{self.answers[kind]:,} {kind}" for kind in kinds if self.answers[kind])
+        unasked = f" No one was asked about {plural(self.unasked, 'changed verdict')}."
+        return f"On forms of this night: {counted}.{unasked * bool(self.unasked)}" if counted else ""
 
     def describe_framework(self, framework: FrameworkCounts) -> str:
         """Return what became of its documents."""

@@ -17,12 +17,13 @@ from airflow_provider.exceptions import (
     ComplianceUncertainError,
 )
 from airflow_provider.provenance import is_newer
+from airflow_provider.reports.page import UNDECIDED
 from airflow_provider.waiting.refusals import outlast_refusals_sync
 from airflow_provider.waiting.rules import is_refusal
 
 REVIEW, SENT, LEASE = "compliance_review", "compliance_feedback_sent", "compliance_feedback_lease"
 PENDING, RECORDED = "pending", "recorded"  # outcomes of a decision: to be sent, or not
-NO_DECISION, EXPIRED = "none", "expired"  # decisions that say that no one has decided
+NO_DECISION, EXPIRED = UNDECIDED
 SENDING, UNCERTAIN = "sending", "uncertain"
 FEEDBACK_FIELDS = ("expert_id", "rational_feedback", "assessment_response_id", "category_feedback")
 

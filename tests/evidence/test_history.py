@@ -151,6 +151,17 @@ def test_a_decision_is_identified_by_what_it_is_about_and_who_made_it_when(
     assert NightCounts([snapshot(tmp_path, REVIEW, "r", *rows)]).as_dict()["decisions"] == decisions
 
 
+def test_changed_finding_with_a_decision_was_asked_about_whichever_table_comes_first(tmp_path: Path) -> None:
+    about = {"cell": "x", "framework": "DORA", "criterion": "C-1"}
+    changed = finding("a", "C-1") | about | {"changed_from": "MISSING", "expert": None}
+    tables = [
+        snapshot(tmp_path, FINDINGS, "f", changed, changed | {"cell": "y"}),
+        snapshot(tmp_path, REVIEW, "r", decision("a") | about),
+    ]
+    for given in (tables, tables[::-1]):
+        assert NightCounts(given).verdicts.unasked == 1
+
+
 @pytest.mark.parametrize(
     ("first", "second", "counted"),
     [

@@ -78,6 +78,7 @@ class Night:
         trend: Any = (("2026-03-01", TOTALS),),
         vanished: Any = (),
         judged: Any = (),
+        decisions: Any = (),
         **record: Any,
     ) -> None:
         self.documents, self.verdicts, self.judge = OutcomeStats(), VerdictCounts(), JudgeStats()
@@ -86,6 +87,8 @@ class Night:
         self.trend, self.vanished = trend, vanished
         for row in documents:
             self.documents.add(row)
+        for row in decisions:
+            self.verdicts.add_decision(row)
         for row in cells:
             self.verdicts.add_cell(row)
         for row in findings:

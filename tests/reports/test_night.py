@@ -172,23 +172,39 @@ def test_verdicts_are_counted_by_framework_and_criterion_as_experts_decided() ->
         finding(1, "D-2", MISSING),
     ]
     cells = [cell(), cell(1, carried_from={"run": "r"})]
-    night = Night([], cells, findings, totals={"decisions": 3})
-    for decided in ({"decision": "changed", "expert_id": "eve"}, {"decision": "expired"}):
-        row = {"source": "s3://inbox/7.pdf", "framework": "DORA", "criterion": "D-9", "category_before": BAD}
-        more = {"category_after": GOOD, "decided_at": "2026-03-02T09:00:00", "rational_feedback": "Annex 4"}
-        night.verdicts.add_decision({**row, **more, **decided})
-    shown = Page(night.render())
+    shown = Page(Night([], cells, findings, decisions=[decide("changed", expert_id="eve")]).render())
     section = shown.section("DORA")
     assert "Documents: 1 assessed tonight, 1 carried forward." in section
     assert "Sufficiently regulated 2 50.0 % Not sufficiently regulated 1 25.0 % Missing 1 25.0 %" in section
     assert section.index("D-2") < section.index("D-1")
     decisions = shown.section("Decisions by experts")
-    assert "3 made in this night. 1 of tonight's verdicts has been decided in nights before" in decisions
+    assert "forms of this night: 1 decided. 1 of tonight's verdicts has been decided in nights" in decisions
     assert "D-1 DORA missing sufficiently regulated ann" in decisions
     assert "Annex 2" in decisions
     made = "s3://inbox/ 7.pdf D-9 DORA not sufficiently regulated sufficiently regulated"
-    for who in ("changed, eve", "expired, no one"):
-        assert f"{made} {who}, 2026-03-02T09:00:00 Annex 4" in decisions
+    assert f"{made} changed, eve, 2026-03-02T09:00:00 Annex 4" in decisions
+
+
+def decide(decision: str, **changes: Any) -> dict[str, Any]:
+    """Return a row of a table of decisions."""
+    row = {"source": "s3://inbox/7.pdf", "framework": "DORA", "criterion": "D-9", "category_before": BAD}
+    more = {"category_after": GOOD, "decided_at": "2026-03-02T09:00:00", "rational_feedback": "Annex 4"}
+    return {**row, **more, "decision": decision, **changes}
+
+
+def test_finding_that_no_expert_decided_is_counted_and_has_no_category_of_an_expert() -> None:
+    changed = {"category": BAD, "changed_from": GOOD}
+    findings = [
+        finding(7, "D-9", **changed),
+        finding(8, "D-9", **changed, cell="same text"),
+        finding(9, "D-9", **changed, expert="ann"),
+        finding(10, "D-9", **changed),
+    ]
+    decisions = [decide("expired"), decide("none", cell="same text", answered_by="eve"), decide("agreed")]
+    shown = Page(Night([], [cell()], findings, decisions=decisions).render()).section("Decisions by experts")
+    assert "1 decided, 1 left undecided, 1 expired. No one was asked about 1 changed verdict." in shown
+    for who in ("expired, no one", "left undecided, eve"):
+        assert f"D-9 DORA not sufficiently regulated \u2013 {who}" in shown
 
 
 def test_assessments_without_findings_are_counted_although_findings_come_later() -> None:
