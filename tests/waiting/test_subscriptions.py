@@ -11,10 +11,11 @@ from airflow_provider import exceptions as exc
 from airflow_provider.client.models import ContentJob
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting.kinds import JOBS
 from airflow_provider.waiting.poller import Subscription
-from tests.support.attempts import until
-from tests.support.jobs import completed
+from tests.support.attempts import fire, until
+from tests.support.jobs import completed, running
 
 
 @pytest.fixture
@@ -85,3 +86,22 @@ def test_who_leaves_late_does_not_take_another_along(service: Emulator, hook: Co
                 return late.poller.is_idle
 
     assert asyncio.run(scenario()) is False
+
+
+def test_many_triggers_share_a_login_and_their_requests(service: Emulator) -> None:
+    uuids = [running(service) for _ in range(250)]
+
+    async def scenario() -> list[dict[str, Any]]:
+        triggers = [ComplianceContentTrigger("compliance_default", [uuid], 0.1, 1e10) for uuid in uuids]
+        waiting = [asyncio.create_task(fire(trigger)) for trigger in triggers]
+        await until(lambda: service.count("get_statuses") >= 6)
+        for uuid in uuids:
+            service.set_job(uuid, status="COMPLETED")
+        return list(await asyncio.gather(*waiting))
+
+    endings = asyncio.run(scenario())
+    assert [list(event["jobs"]) for event in endings] == [[uuid] for uuid in uuids]
+    assert {event["status"] for event in endings} == {"success"}
+    assert service.counters()["logins"] == 1
+    assert service.count("get_status") == 0
+    assert service.count("get_statuses") < 250  # three batches a poll
