@@ -66,7 +66,9 @@ class ComplianceProgressNotifier(BaseNotifier):
                 known = [item for item in task.read(item_type).values() if not is_golden(item)]
                 items.setdefault(noun, []).extend(known)
                 totals[noun] += max(task.total, len(known))
-        lines = [line for noun in items for line in self._describe(noun, items[noun], totals[noun])]
+        lines = [
+            line for noun in items if totals[noun] for line in self._describe(noun, items[noun], totals[noun])
+        ]
         return "\n".join([f"DAG {dag_id}, run {run_id}:", *(lines or ["No document was submitted."])])
 
     def _describe(self, noun: str, items: Sequence[Any], total: int) -> Iterator[str]:

@@ -111,7 +111,12 @@ def test_plain_file_and_odd_time_in_a_journal_do_not_stop_it(root: Path) -> None
     assert lines[2] == "- stuck since 17: 'odd', job j"
 
 
-def test_run_without_a_journal_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kinds", [(), ("assess",), ("ingest", "assess")])
+def test_run_without_a_document_says_so(tmp_path: Path, kinds: tuple[str, ...]) -> None:
+    for kind in kinds:  # of tasks that ran, although the one that lists documents failed
+        table = tmp_path / f"_{kind}/d/r/{kind}/{'manifest' if kind == 'ingest' else 'assessments'}.jsonl"
+        table.parent.mkdir(parents=True)
+        table.touch()
     notifier = Notifier(f"file://{tmp_path}/")
     assert notifier.describe("d", "r") == "DAG d, run r:\nNo document was submitted."
 

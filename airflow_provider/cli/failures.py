@@ -58,15 +58,15 @@ def _find_failed(tables: DocumentTables) -> Iterator[dict[str, Any]]:
 def _find_failed_tasks(tables: DocumentTables) -> Iterator[dict[str, Any]]:
     """Iterate over the tasks that failed or left no manifest in the latest night that was closed."""
     from airflow_provider.evidence.chain import Chain
+    from airflow_provider.reports.night import advise
 
     chain = Chain(tables.root)
     records = [entry.record for entry in islice(chain.newest_first(chain.find_head()), RECORDS)]
     latest = max(records, key=lambda record: str(record.get("night") or ""), default={})
-    reasons = {"missing": "left no manifest; its log says why", "failed_tasks": "failed, but left a manifest"}
-    for name, reason in reasons.items():
-        for task in latest.get(name) or ():
-            found = dict.fromkeys(FIELDS)
-            yield {**found, "night": str(latest.get("night"))[:10], "reason": f"Task {task} {reason}."}
+    reasons = [f"Task {task}: {advise(task)}." for task in latest.get("missing") or ()]
+    reasons += [f"Task {task} failed, but left a manifest." for task in latest.get("failed_tasks") or ()]
+    for reason in reasons:
+        yield {**dict.fromkeys(FIELDS), "night": str(latest.get("night"))[:10], "reason": reason}
 
 
 COMMAND = Command(

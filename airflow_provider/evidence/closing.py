@@ -89,7 +89,8 @@ class Closing:
         if self._missing:
             more = len(self._missing) - NAMED_TASKS
             self._log.warning(
-                "Tasks of this night that left no manifest: %s%s.",
+                "Tasks of this night that left no manifest: %s%s. See the logs of those that failed, then "
+                "clear them with all tasks downstream.",
                 ", ".join(self._missing[:NAMED_TASKS]),
                 f" and {more} more" if more > 0 else "",
             )

@@ -172,6 +172,8 @@ def find_unsuccessful(
 ) -> tuple[list[str], list[str]]:
     """Return task instances that have left no manifest, and those that have failed but left one.
 
+    Those that did not run because of others come last.
+
     A task with too many failed documents has failed, but has left its manifest. One that was marked as a
     success by hand may have left none.
 
@@ -180,7 +182,9 @@ def find_unsuccessful(
     missing: list[str] = []
     failed: list[str] = []
     uris = [manifest.uri for manifest in outputs.manifests]
-    for (task_id, map_index), state in sorted(states.items()):
+    for (task_id, map_index), state in sorted(
+        states.items(), key=lambda item: (item[1] == "upstream_failed", item[0])
+    ):
         is_success = state == "success"
         if state in LEFT_OUT or (is_success and (task_id not in writers or outputs.has_dry_run)):
             continue

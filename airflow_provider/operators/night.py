@@ -112,6 +112,7 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
         self._retire(root, context, None)
         tasks, writers = self._night_tasks()
         states = task_states(context, tasks)
+        states |= self._find_causes(context, states)
         closed, headline = Closing(context, outputs, states, destination, root, self.log, writers).run()
         result = {**to_result(closed, root), "headline": headline}
         address = push_report(context["ti"], Location(result["report"]))
@@ -170,7 +171,7 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
         """Return the tasks whose state says what is missing, and those of them that leave a manifest.
 
         All that is directly upstream is part of the night. Of what is above that, only the tasks that leave
-        something: others, such as one that sends a message, are ignored.
+        something: others, such as one that sends a message, matter only if they keep these from running.
         """
         tasks, writers = set(self.upstream_task_ids), set()
         for task in self.get_flat_relatives(upstream=True) if self.has_dag() else ():
@@ -181,3 +182,19 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
             if any(NIGHT_TASKS[name] in self._given for name in names):
                 writers.add(task.task_id)
         return tasks, writers
+
+    def _find_causes(
+        self, context: Context, states: dict[tuple[str, int], str]
+    ) -> dict[tuple[str, int], str]:
+        """Return the failed instances that have kept tasks with these states from running."""
+        causes: dict[tuple[str, int], str] = {}
+        while self.has_dag() and "upstream_failed" in states.values():
+            above = {
+                upstream_id
+                for (task_id, _), state in states.items()
+                if state == "upstream_failed"
+                for upstream_id in self.dag.get_task(task_id).upstream_task_ids
+            }
+            states = task_states(context, above)
+            causes |= {instance: state for instance, state in states.items() if state == "failed"}
+        return causes

@@ -55,6 +55,7 @@ def render_night(
     return render(
         "night.html",
         record=record,
+        advise=advise,
         documents=documents,
         verdicts=verdicts,
         is_compared=_is_compared(verdicts),
@@ -78,6 +79,15 @@ def render_night(
     )
 
 
+def advise(instance: object) -> str:
+    """Return what to do about a task instance that left no manifest, such as `ingest[3] (failed)`."""
+    if str(instance).endswith("(upstream_failed)"):
+        return "did not run, because a task above it failed"
+    if str(instance).endswith("(not run)"):
+        return "had not run when the night was closed"
+    return "see its log, then clear it with all tasks downstream"
+
+
 def _is_compared(verdicts: VerdictCounts) -> bool:
     return verdicts.total > verdicts.new  # any verdict had one in the previous night
 
@@ -90,7 +100,9 @@ def summarize_night(
     sentences = []
     if missing := len(record["missing"]):
         states.append(("bad", "Incomplete"))
-        sentences.append(f"{plural(missing, 'task')} of this night left no manifest.")
+        more = f" and {missing - 1:,} more" if missing > 1 else ""
+        named = f"{sanitize(record['missing'][0], 200)}{more}"
+        sentences.append(f"{plural(missing, 'task')} of this night left no manifest: {named}.")
     if vanished := record["totals"]["vanished"]:
         states.append(("warn", f"{vanished:,} vanished") if documents.total else ("bad", "No documents"))
         day = sanitize(record["compared_with"]["night"])[:10]

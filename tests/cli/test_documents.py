@@ -131,12 +131,15 @@ def add(chain: Chain, record: dict[str, Any]) -> None:
 def test_failures_names_tasks_that_left_nothing(tmp_path: Path, call: Call) -> None:
     """The first night, in which the ingest failed: there are no tables at all."""
     chain = Chain(Location(f"file://{tmp_path}"))
-    add(chain, {"night": "2026-03-02", "missing": ["ingest (failed)"], "failed_tasks": ["a (failed)"]})
+    missing = ["list (failed)", "ingest (upstream_failed)", "own (not run)"]
+    add(chain, {"night": "2026-03-02", "missing": missing, "failed_tasks": ["a (failed)"]})
     add(chain, {"night": "2026-03-01", "missing": ["other (failed)"]})  # a backfill
     printed = call("failures", tmp_path, "--json")
     assert printed.code == FOUND
     assert [(line["night"], line["reason"]) for line in printed.lines] == [
-        ("2026-03-02", "Task ingest (failed) left no manifest; its log says why."),
+        ("2026-03-02", "Task list (failed): see its log, then clear it with all tasks downstream."),
+        ("2026-03-02", "Task ingest (upstream_failed): did not run, because a task above it failed."),
+        ("2026-03-02", "Task own (not run): had not run when the night was closed."),
         ("2026-03-02", "Task a (failed) failed, but left a manifest."),
     ]
 

@@ -17,9 +17,16 @@ def test_night_is_closed_with_what_failed_tasks_have_left(tmp_path: Path) -> Non
     totals = {name: record["totals"][name] for name in ("documents", "completed", "failed")}
     assert totals == {"documents": 2, "completed": 1, "failed": 1}
     assert [manifest["counts"] for manifest in record["manifests"]] == [{"COMPLETED": 1}, {"FAILED": 1}]
-    # Not a task that was skipped, one that is not a part of the night, or one with a similar name.
-    assert record["missing"] == ["assess (upstream_failed)", "group.load_1[2] (failed)", "own (failed)"]
+    # Not a task that was skipped, one that failed without keeping others from running, or one with a
+    # similar name.
+    assert record["missing"] == [
+        "find (failed)",
+        "group.load_1[2] (failed)",
+        "own (failed)",
+        "assess (upstream_failed)",
+        "late (upstream_failed)",
+    ]
     if not found["airflow"].startswith("2."):  # where `dag.test()` registers no events
         (event,) = found["events"]
         assert event["extra"]["night"].endswith("/_evidence/nights/00000001.json")
-        assert (event["extra"]["documents"], event["extra"]["missing"]) == (2, 3)
+        assert (event["extra"]["documents"], event["extra"]["missing"]) == (2, 5)

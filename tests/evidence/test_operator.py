@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import DAG, Asset
+from airflow.providers.common.compat.sdk import DAG, Asset, BaseOperator
 
 from airflow_provider import compat
 from airflow_provider.compat import HAS_FORMS
@@ -133,6 +133,27 @@ def test_tasks_whose_outputs_are_given_have_to_leave_a_manifest() -> None:
         assess >> other
     assert one._night_tasks() == ({"ingest", "assess"}, {"ingest", "assess"})
     assert other._night_tasks() == ({"ingest", "assess"}, {"ingest"})
+
+
+def test_what_kept_a_task_of_the_night_from_running_is_missing_too(nights: Nights) -> None:
+    with DAG("d", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)):
+        message, find, split, config = (
+            BaseOperator(task_id=name) for name in ("message", "find", "split", "config")
+        )
+        ingest = ComplianceIngestOperator(task_id="ingest", sources="x", destination="s3://b/x/")
+        close = ComplianceCloseNightOperator(task_id="close", destination=nights.destination(1))
+        message >> find >> split >> ingest >> close
+        config >> ingest
+    states = {
+        "message": "failed",  # `find` ran nevertheless
+        "find": "failed",
+        "split": "upstream_failed",
+        "config": "success",
+        "ingest": "upstream_failed",
+    }
+    context: Any = context_of(1, states)
+    assert close.execute(context)["missing"] == 2
+    assert nights.entries[0].record["missing"] == ["find (failed)", "ingest (upstream_failed)"]
 
 
 # -- lineage

@@ -65,7 +65,13 @@ WORSE, BETTER = finding(category=MISSING, changed_from=GOOD), finding(changed_fr
         (Night([document()], [cell()]), ONE, "1 without findings", "warn"),
         (
             Night([document()], missing=["a (failed)"]),
-            f"1 task of this night left no manifest. {ONE}",
+            f"1 task of this night left no manifest: a (failed). {ONE}",
+            "Incomplete",
+            "bad",
+        ),
+        (
+            Night(missing=["a (failed)", "b (upstream_failed)"]),
+            "2 tasks of this night left no manifest: a (failed) and 1 more.",
             "Incomplete",
             "bad",
         ),
@@ -127,7 +133,7 @@ def test_a_page_has_sections_for_what_there_is(rows: tuple[Any, ...], titles: li
 def test_missing_tasks_and_documents_come_first() -> None:
     shown = page(
         [document()],
-        missing=[f"ingest[{number}] (failed)" for number in range(60)],
+        missing=["find (failed)", *(f"ingest[{number}] (upstream_failed)" for number in range(59))],
         vanished=["s3://inbox/gone.pdf"],
         gone_frameworks=["NIS2"],
         warnings=["No answer to C-7."],
@@ -136,8 +142,9 @@ def test_missing_tasks_and_documents_come_first() -> None:
     assert shown.texts("h2")[:4] == [
         "Missing", "Vanished documents", "Frameworks without a verdict", "Less than expected"
     ]  # fmt: skip
-    assert "Their logs say why" in shown.section("Missing")
-    assert "ingest[49] (failed) and 10 more" in shown.section("Missing")
+    assert "find (failed): see its log, then clear it" in shown.section("Missing")
+    reason = "did not run, because a task above it failed"
+    assert f"ingest[48] (upstream_failed): {reason} and 10 more" in shown.section("Missing")
     assert "perhaps because of the tasks that are missing. The first 1" in shown.section("Vanished")
     assert "gone.pdf" in shown.section("Vanished")
 

@@ -53,3 +53,7 @@ with DAG("night", schedule=None, start_date=datetime(2026, 1, 1)) as dag:
         trigger_rule="all_done",
     )
     [plain, skip(), fail.override(task_id="own")()] >> close
+    find = fail.override(task_id="find")()
+    prepare = succeed.override(task_id="prepare")()
+    late = ComplianceIngestOperator(task_id="late", sources=f"{DOCUMENTS}/", destination=f"{NIGHTS}dt=1/")
+    find >> prepare >> late >> close
