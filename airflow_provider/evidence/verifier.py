@@ -35,11 +35,9 @@ WHOLE, PART = "everything is as recorded", "what is here is as recorded, what is
 ABSENT, MAX_KEPT = b"-\n", 50  # the salt of a block that is not here; problems of a record, and shown
 RULES = re.compile("_evidence/rules/[0-9a-f]{64}[.]json")  # all of them are in a pack
 MAX_RECORD_BYTES = MAX_LINE_BYTES = MAX_BLOCK_BYTES = 64 << 20
-BLOCK_BYTES, MAX_DIGESTS_BYTES = 1 << 16, 256 << 20
+BLOCK_BYTES, MAX_DIGESTS_BYTES, RESULTS = 1 << 16, 256 << 20, ("results_path", "results_sha256")
 IMPOSSIBLE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EISDIR)
 STATUSES = ("CHANGED", "STOPPED", "UNREADABLE", "REPLACED", "PARTIAL", "ERASED", "OK")
-NIGHT_COLUMNS = ("dag_id", "night", "destination")  # what revisions by several runs have in common
-RESULTS = ("results_path", "results_sha256")
 OBJECT_COLUMNS = {"ingest": ("path", "sha256"), "assess": RESULTS, "golden": RESULTS}
 RECORD_NAME, SHA256, DECODER = re.compile(r"\d{8}\.json"), re.compile("[0-9a-f]{64}"), json.JSONDecoder()
 SIGNED = re.compile(r"(\w{3} +\d+ [\d:]{8})[.\d]* (\d{4} GMT)(?s:.*\nTSA: (?:DirName:)?)(.*)")
@@ -70,8 +68,7 @@ class Folder:
 
     def names(self, folder: str) -> list[str]:
         """Return the names of what is in a folder; none if it does not exist."""
-        full = os.path.join(self._root, folder)
-        return os.listdir(full) if os.path.isdir(full) else []
+        return os.listdir(full) if os.path.isdir(full := os.path.join(self._root, folder)) else []
 
     def open(self, path: str, buffering: int = -1) -> Any:
         """Open an object; Problem if there is none, or it may not be read."""
@@ -126,8 +123,7 @@ class Check:
         self.tables: list[dict[str, Any]] = []
         self.replaced_by: int | None = None  # a later revision of the same night
         self.latest, self.night, self.is_chain_only = self, "", False  # the revision in force; its date
-        self.manifests = self.objects = self.bytes = self.absent = self.erased = 0
-        self.rewritten = 0  # tables of a replaced revision that the one in force names as they are now
+        self.manifests = self.objects = self.bytes = self.absent = self.erased = self.rewritten = 0
         self.counts: Counter[str] = Counter()  # of problems, by kind
         self.problems: list[tuple[str, str]] = []  # the first of them
         self.stopped, self.seal = "", CHAINED  # why it was not verified to its end; who has signed its hash
@@ -220,7 +216,7 @@ def check_chain(checks: Sequence[Check], head: str, known: Sequence[str]) -> Non
             before.add(CHANGED, f"{text} {before.sha256}, not {said}")
         number, _ = _reference(record.get("replaces"))
         one = by_number[number].record if number in by_number else {}
-        differ = any(one.get(name) != record.get(name) for name in NIGHT_COLUMNS)
+        differ = any(one.get(name) != record.get(name) for name in ("dag_id", "night", "destination"))
         if number in by_number and not (one and differ and one.get("run") != record.get("run")):
             by_number[number].replaced_by = check.number
         elif number:
@@ -248,8 +244,8 @@ def read_timestamp(store: Any, check: Check, ca: str | None) -> str:
     return time.strftime(f"{TIMESTAMPED} %Y-%m-%dT%H:%M:%SZ by ", time.gmtime(at)) + found[3]
 
 
-def read_blocks(file: Any, salts: Any, digests: bytes, shown: str) -> Iterator[tuple[str, bytes, Any]]:
-    """Yield the digest, the salt and the lines of each block of a table; no lines if they changed."""
+def read_blocks(file: Any, salts: Any, digests: bytes, shown: str, erased: Any = None) -> Iterator[Any]:
+    """Yield digest, salt and lines of each block of a table; no lines if they changed, or should be gone."""
     number, changed, file = 0, 0, gzip.GzipFile(fileobj=file) if shown.endswith(".gz") else file
     try:
         for block in BLOCK.finditer(digests):
@@ -259,11 +255,12 @@ def read_blocks(file: Any, salts: Any, digests: bytes, shown: str) -> Iterator[t
                 number, size = number + 1, size + len(line)
                 if not line or len(line) == MAX_LINE_BYTES or size > MAX_BLOCK_BYTES:
                     raise EOFError(f"line {number} ends elsewhere")
-            digest = hashlib.sha256(b"".join([salt, *lines])).hexdigest().encode()
-            changed = changed or (0 if digest == block[1] or not lines else number)
-            yield block[1].decode(), salt, lines if digest == block[1] else []
+            digest, wanted = hashlib.sha256(b"".join([salt, *lines])).hexdigest(), block[1].decode()
+            is_same = digest == wanted and not (erased or {}).get(wanted)
+            changed = changed or (0 if is_same or not lines else number)
+            yield wanted, salt, lines if is_same else []
         if changed or file.read(1) or salts.read(1):
-            raise EOFError(f"see line {changed or number + 1}, or its salts")
+            raise EOFError(f"see line {changed or number + 1}, its salts, or whether erased rows are back")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise Problem(CHANGED, f"{shown} has changed: {error}") from None
 
@@ -278,7 +275,7 @@ class Verifier:
         self.is_partial = self._is_pack = bool(given.get("pack"))  # in a pack, names are made of hashes
         self._places, self._noted, self.head = [(".", store)], list[int](), ""  # SHA-256 of the last record
         self._find = lambda path, name: find_object(self._places, name if self._is_pack else path)
-        self._erased, self._after = set[str](), dict[str, str]()  # digests; hashes of reports, then and now
+        self._erased, self._after = dict[str, bool](), dict[str, str]()  # digests; hashes of reports
         self._seen: dict[int, str] = {}  # objects that were read, and what is wrong with them
 
     def load(self) -> list[Check]:
@@ -290,15 +287,18 @@ class Verifier:
             return checks
         check_chain(checks, self._given.get("head") or "", self._given.get("contains", ()))
         self.head = checks[-1].sha256
+        if self._given.get("ca") and not any(name.endswith(".tsr") for name in self._names):
+            checks[-1].add(MISSING, "no record has a timestamp, although --ca is given")
         self._noted = [check.number for check in checks if check.sha256.startswith(self._starts)]
         roots = (check.record.get("root") for check in checks)
         places = {to_address(root): self._store for root in roots if isinstance(root, str)}
         places.update({to_address(place.address): place for place in (*self._also, self._store)})
         # The longest first: the root may have been moved into or out of a folder.
         self._places += sorted(places.items(), key=lambda place: -len(place[0]))
-        for record in (check.record for check in reversed(checks) if check.record.get("kind") == "erasure"):
-            self._erased.update(map(str, _as(list, record.get("digests"))))
-            for before, after in _as(dict, record.get("reports")).items():
+        for one in (check.record for check in reversed(checks) if check.record.get("kind") == "erasure"):
+            is_done = one.get("number") != checks[-1].record.get("erasing")
+            self._erased.update(dict.fromkeys(map(str, _as(list, one.get("digests"))), is_done))
+            for before, after in _as(dict, one.get("reports")).items():
                 self._after.setdefault(before, self._after.get(str(after), str(after)))
         for check in checks:
             check.is_chain_only = bool(DATE.match(check.night)) and check.night < self._given.get("since", "")
@@ -391,7 +391,7 @@ class Verifier:
         if hashlib.sha256(content).hexdigest() != digests:
             raise Problem(CHANGED, f"{self._store.show(f'{DIGESTS}/{digests}.txt')} has changed")
         with store.open(path) as file, salts_store.open(salts_path) as salts:
-            yield from read_blocks(file, salts, content, store.show(path))
+            yield from read_blocks(file, salts, content, store.show(path), self._erased)
 
     def _new(self, check: Check, path: Any, sha256: Any) -> Iterator[Wanted]:
         """Yield an object that was not read before; repeat what was found about another one."""

@@ -61,6 +61,19 @@ def test_nothing_of_an_erased_document_is_left(tree: Tree) -> None:
     assert "Anna" not in (tree.path / "_evidence/nights/00000004.json").read_text()
 
 
+def test_rows_that_are_back_after_an_erasure_are_found(tree: Tree, tmp_path: Path) -> None:
+    tree.close(1, ANNA, BERT)
+    shutil.copytree(tree.path / "dt=2026-03-01", backup := tmp_path / "backup")
+    tree.erase(ANNA)
+    (report,) = tree.path.glob("dt=2026-03-01/_night/report-*")
+    erased = report.read_bytes()
+    shutil.copytree(backup, tree.path / "dt=2026-03-01", dirs_exist_ok=True)
+    report.write_bytes(erased)
+    assert tree.statuses() == "CHANGED OK OK"
+    (check, *_) = tree.verify()
+    assert all("whether erased rows are back" in text for _, text in check.problems)
+
+
 def test_long_field_of_a_csv_file_stays(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.evidence import erasable
 

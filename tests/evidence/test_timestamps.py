@@ -212,6 +212,17 @@ def test_rewritten_chain_does_not_match_its_timestamps(nights: Nights, records: 
     assert output.count("is not of this record, or its signer not of") == 2
 
 
+def test_records_without_any_token_are_found(nights: Nights, records: Path, verify: Verify) -> None:
+    close(nights, 1)
+    close(nights, 2)
+    (records / "00000002.tsr").unlink()
+    assert verify()[0] == 0  # the authority may have been down
+    (records / "00000001.tsr").unlink()
+    code, output = verify()
+    assert (code, "no record has a timestamp" in output) == (1, True)
+    assert verify("--since", "2026-01-01")[0] == 0
+
+
 def test_token_of_another_authority_is_found(
     nights: Nights, records: Path, verify: Verify, tmp_path: Path
 ) -> None:
