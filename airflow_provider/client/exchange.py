@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import random
 import time
 from base64 import b64encode
@@ -57,6 +58,7 @@ log = logging.getLogger(__name__)
 
 MAX_BACKOFF_SECONDS = 30.0
 MAX_PAUSE_SECONDS = 3600.0  # of a Retry-After; the service is asked again after that
+LOG_SECONDS = 10.0  # for which the same retry of other calls is not news
 USER_AGENT = f"airflow-provider-compliance/{__version__}"
 
 
@@ -79,15 +81,27 @@ class Retry:
 
 @dataclass(slots=True)
 class ThrottlePause:
-    """Until when the service asked not to be called; shared by all its clients."""
+    """Until when the service asked not to be called; shared by all its clients.
+
+    :ivar logged: retries that were logged, and when: in an outage, many calls have the same to say
+    """
 
     until: float = 0.0
     count: int = 0
+    logged: dict[tuple[str, int], float] = field(default_factory=dict)
 
     def extend(self, until: float) -> None:
         """Extend the pause, never shorten it, and count the throttling."""
         self.count += 1
         self.until = max(self.until, until)
+
+    def is_news(self, why: str, retry: int, now: float) -> bool:
+        """Return whether no other call was retried as often, and for the same reason, a moment ago."""
+        is_news = now >= self.logged.get((why, retry), -math.inf) + LOG_SECONDS
+        if is_news:
+            self.logged = {key: at for key, at in self.logged.items() if at + LOG_SECONDS > now}
+            self.logged[why, retry] = now
+        return is_news
 
 
 @dataclass(slots=True)
@@ -326,8 +340,9 @@ class Exchange(Generic[T]):
         if self._retries >= self.settings.max_retries or self._not_before > self._deadline:
             raise error
         self._retries += 1
-        log.info(
-            "%s: %s; retrying in %.1f s (%s of %s).",
+        level = logging.INFO if self.pause.is_news(why, self._retries, self.clock()) else logging.DEBUG
+        log.log(
+            level, "%s: %s; retrying in %.1f s (%s of %s).",
             self._name, why, wait, self._retries, self.settings.max_retries,
         )  # fmt: skip
         return Retry(error)

@@ -355,6 +355,19 @@ def test_a_retry_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture) -> 
     ]
 
 
+def test_calls_that_are_retried_together_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "airflow_provider.client.exchange")
+    pause, clock = ThrottlePause(), Clock()
+    calls = [Exchange(READ, SETTINGS, pause, clock=clock) for _ in range(3)]
+    for call in calls * 2:
+        call.evaluate(Failure(FailureKind.BROKEN, "reset"))
+    assert [message.rpartition("(")[2] for message in caplog.messages] == ["1 of 5).", "2 of 5)."]
+    Exchange(READ, SETTINGS, pause, clock=clock).evaluate(response(500))
+    clock.now += 60
+    Exchange(READ, SETTINGS, pause, clock=clock).evaluate(response(500))
+    assert len(caplog.messages) == 4
+
+
 def test_half_of_the_back_off_is_random() -> None:
     found = Exchange(READ, SETTINGS, ThrottlePause(), clock=Clock(), jitter=lambda: 0.0)
     found.evaluate(response(500))
