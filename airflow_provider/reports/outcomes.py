@@ -23,6 +23,7 @@ KINDS = ("Web page", "PDF", "DOCX", "Other")
 MAX_REASONS = 500
 MAX_STATUSES = 20
 MAX_SHOWN_REASONS = 12
+MAX_NAMED = 20  # sources of a reason
 MAX_FAILURES = 500
 MAX_RANKED = 10
 MAX_ATTEMPTS = 5
@@ -53,11 +54,11 @@ class Top(Generic[T]):
 
 @dataclass
 class Reasons:
-    """Why something failed: how often for each reason, and the source of the first."""
+    """Why something failed: how often for each reason, and the first sources."""
 
     total: int = 0
     counts: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, reason: str, source: object) -> None:
         """Count a failure; reasons beyond `MAX_REASONS` only in the total."""
@@ -66,13 +67,19 @@ class Reasons:
         reason = f"{GIVEN_UP} too many nights in a row" if is_given_up else generalize(reason)
         if reason in self.counts or len(self.counts) < MAX_REASONS:
             self.counts[reason] += 1
-            self.examples.setdefault(reason, limit_source(source))
+            named = self.sources.setdefault(reason, [])
+            if len(named) < MAX_NAMED and (name := limit_source(source)) not in named:
+                named.append(name)
 
     @property
-    def bars(self) -> list[tuple[StackedBar, str]]:
-        """Return the most frequent ones, each with its example."""
+    def bars(self) -> list[tuple[StackedBar, list[str], bool]]:
+        """Return the most frequent ones, each with its first sources, and whether there may be more."""
         return [
-            (StackedBar(reason or "(no reason given)", {"failed": number}), self.examples[reason])
+            (
+                StackedBar(reason or "(no reason given)", {"failed": number}),
+                self.sources[reason],
+                number > len(self.sources[reason]) == MAX_NAMED,
+            )
             for reason, number in self.counts.most_common(MAX_SHOWN_REASONS)
         ]
 

@@ -232,6 +232,20 @@ def test_failures_are_grouped_and_those_of_assessments_are_apart() -> None:
     assert re.search(r"4 .*Assessment … was lost\. such as .*no reason", shown.section("Why assessments"))
 
 
+def test_each_reason_names_the_documents_that_failed_for_it() -> None:
+    few = [document(number, "FAILED", error="Truncated.") for number in range(3)]
+    many = [document(number, "FAILED", error="Encrypted.") for number in range(10, 35)]
+    cells = [cell(1, "FAILED", framework=framework) for framework in ("DORA", "GDPR")]
+    shown = page([*few, *many], cells)
+    encrypted, truncated = shown.texts(".reasons tbody tr")[:2]
+    numbers = [[int(number) for number in re.findall(r"(\d+)\.pdf", row)] for row in (truncated, encrypted)]
+    assert numbers == [[0, 1, 2], list(range(10, 30))]
+    assert "and 2 more documents" in truncated
+    assert "in the tables" not in truncated
+    assert "and more, in the tables" in encrypted
+    assert shown.section("Why assessments").count("1.pdf") == 1
+
+
 def test_documents_that_fail_every_night_are_listed_and_those_given_up_are_named() -> None:
     rows = [
         document(1, "FAILED", failed_nights=2, failed_since=LAST_NIGHT, error=None),
