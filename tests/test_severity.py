@@ -30,7 +30,7 @@ CHANGES = {
 def test_report_and_form_agree_on_what_became_worse(before: str, after: str) -> None:
     counts = VerdictCounts()
     counts.add_finding({"category": after, "changed_from": before})
-    is_later, _, _ = ReviewedFinding(1, category=after, changed_from=before).priority
+    is_later, *_ = ReviewedFinding(1, category=after, changed_from=before).priority
     assert (counts.worse == 1) is (not is_later) is CHANGES[before, after]
 
 

@@ -34,7 +34,7 @@ CAUSES = {
     "framework": "the framework has changed",
     "document": "the text is new",
     "both": "the text is new, and the framework has changed",
-    "judge": "text and framework are the same",
+    "judge": "the service judges the same text differently",
 }
 UNDECIDED = {"none": "left undecided", "expired": "expired"}  # decisions that say that no one has decided
 DOCUMENTS = {"completed": "new or changed", "skipped": "unchanged", "failed": "failed"}  # words, by outcome

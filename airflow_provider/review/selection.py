@@ -67,9 +67,10 @@ class ReviewedFinding(Finding):
         return bool(self.changed_from) and is_worse(self.changed_from, self.category)
 
     @property
-    def priority(self) -> tuple[bool, int, bool]:
-        """Sorts what has become worse first, then by category, the worst first, changed before unchanged."""
-        return not self.is_worse, -severity_of(self.category), not self.changed_from
+    def priority(self) -> tuple[bool, int, bool, int]:
+        """Sorts what has become worse first, then by category, the worst first, and by what it was before."""
+        now, before = severity_of(self.category), severity_of(self.changed_from)
+        return not self.is_worse, -now, not self.changed_from, before
 
     def is_wanted(self, only: str) -> bool:
         """Return whether an expert is asked about it, decided or not."""

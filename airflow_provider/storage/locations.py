@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from errno import EDQUOT, ENOSPC
+from errno import EDQUOT, ENOSPC, EROFS
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -44,6 +44,8 @@ _MAX_TEXT_CHARS = 300
 READ_AHEAD_BYTES = 1 << 20
 MAX_JSON_BYTES = 16 << 20  # of a small object
 READS_IN_FLIGHT = 32
+FULL = "Free space or choose another destination"
+ADVICE = {ENOSPC: FULL, EDQUOT: FULL, EROFS: "Make it writable or choose another destination"}
 
 
 class Location:
@@ -286,8 +288,8 @@ def _map_error(error: Exception, location: Location, action: Action) -> Complian
         else:
             continue
         return ComplianceStorageDeniedError(f"{problem} {advice}")
-    is_full = any(getattr(cause, "errno", None) in (ENOSPC, EDQUOT) for cause in causes(error))
-    advice = "Free space or choose another destination" if is_full else "Check that the store is reachable"
+    known = (ADVICE.get(getattr(cause, "errno", None) or 0) for cause in causes(error))
+    advice = next(filter(None, known), "Check that the store is reachable")
     return ComplianceStorageError(f"{problem} {advice}, then retry.")
 
 

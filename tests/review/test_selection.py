@@ -46,6 +46,7 @@ def test_only_says_which_findings_need_a_person(row: dict[str, Any], wanted: set
 def test_worsened_findings_come_first_then_the_worst_changed_before_unchanged() -> None:
     order = [
         (MISSING, GOOD),
+        (MISSING, BAD),
         (BAD, GOOD),
         (MISSING, None),
         (BAD, MISSING),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import traceback
 from typing import Any
 
@@ -115,6 +116,19 @@ def test_masked_secrets_are_not_in_the_traceback(messages: str, chain: str) -> N
     for error in seen:  # following the chain by hand finds nothing either
         assert "s3cr3t" not in str(error)
         seen += [link for link in (error.__cause__, error.__context__) if link is not None]
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.EDQUOT, "Free space or choose another destination, then retry."),
+        (errno.EROFS, "Make it writable or choose another destination, then retry."),
+        (errno.EIO, "Check that the store is reachable, then retry."),
+    ],
+)
+def test_advice_fits_the_cause(number: int, advice: str) -> None:
+    with pytest.raises(ComplianceStorageError, match=advice), storage_errors(Location("/out/")):
+        raise OSError("It failed") from OSError(number, "why")
 
 
 def test_an_error_with_a_name_that_is_not_utf_8_can_be_logged() -> None:
