@@ -251,8 +251,10 @@ ASSESSMENTS = Assessments()
 
 
 def job_record(uuid: str, job: ContentJob | None) -> Record:
-    """Return the record of a job; None is one that the service does not know."""
-    return {"uuid": uuid, "status": UNKNOWN} if job is None else to_record(job)
+    """Return the record of a job, while it is in flight without details; None is one that is not known."""
+    if job is None or not job.status.is_final:
+        return {"uuid": uuid, "status": job.status.value if job else UNKNOWN}
+    return to_record(job)
 
 
 def to_record(model: ContentJob | Assessment) -> Record:
