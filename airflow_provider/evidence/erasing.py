@@ -172,9 +172,10 @@ class Erasure:
             self._write_table(name, traces, entries)
         for table in traces.sealed:
             self._mark_salts(table["salts"], table["digests"], set(entry.record["digests"]))
+        (self._root / entry.record["sources"]).remove()
         for name in (self._root / HOLDS).list_names():
-            if name.endswith(INTENT):
-                (self._root / HOLDS / name).remove()
+            if name.endswith(INTENT):  # of an erasure that did not begin, unless that is about to
+                self._remove_part(self._root / HOLDS / name)
         numbers = {"completes": entry.number, "jobs": len(traces.jobs), "unread": len(self.unread)}
         done = {**describe(self._root, ERASED, self._reason, self._by), **numbers, "erasing": None}
         self.chain.append(lambda head: done if head and head.record.get("erasing") == entry.number else entry)

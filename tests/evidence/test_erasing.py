@@ -74,6 +74,17 @@ def test_rows_that_are_back_after_an_erasure_are_found(tree: Tree, tmp_path: Pat
     assert all("whether erased rows are back" in text for _, text in check.problems)
 
 
+def test_lists_of_other_erasures_stay_unless_they_never_began(tree: Tree) -> None:
+    tree.close(1, ANNA, BERT)
+    (tree.path / "_holds").mkdir(exist_ok=True)
+    of_next, left_over = (tree.path / "_holds" / f"{name}.sources" for name in ("1" * 16, "2" * 16))
+    for path in (of_next, left_over):
+        path.write_text('{"source": "file:///docs/carl.pdf"}\n')
+    os.utime(left_over, (1, 1))
+    tree.erase(ANNA)
+    assert list((tree.path / "_holds").glob("*.sources")) == [of_next]
+
+
 def test_long_field_of_a_csv_file_stays(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.evidence import erasable
 
