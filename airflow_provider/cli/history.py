@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print(source: str, night: DocumentNight) -> None:
-    from airflow_provider.reports.page import CAUSES
+    from airflow_provider.reports.page import CAUSES, UNDECIDED
 
     row = night.document
     text = [
@@ -66,11 +66,12 @@ def _print(source: str, night: DocumentNight) -> None:
             parts.append(f"{finding['expert']} decided {finding.get('expert_category')}")
         print_line(", ".join(parts))
     for decision in night.decisions:
-        expert = decision.get("expert_id") or decision.get("answered_by")
-        names = "decision", "category_after", "rational_feedback"
+        expert = decision.get("expert_id") or decision.get("answered_by") or "no one"
+        left = UNDECIDED.get(str(decision.get("decision")))
+        made = ("decision", "category_after", "rational_feedback")
         words = [
             decision.get("criterion"),
-            *(decision.get(name) for name in names),
+            *([left] if left else (decision.get(name) for name in made)),
             decision.get("decided_at"),
         ]
         print_line(f"    {expert}: {', '.join(str(word) for word in words if word)}")

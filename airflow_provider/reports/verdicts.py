@@ -127,7 +127,9 @@ class VerdictCounts:
     gone: Counter[tuple[str, str]] = field(default_factory=Counter)
     reasons: Reasons = field(default_factory=Reasons)
     decisions: Top[Row] = field(default_factory=lambda: Top(MAX_SHOWN_DECISIONS))
-    made: Top[Row] = field(default_factory=lambda: Top(MAX_MADE_DECISIONS))
+    made: Top[Row] = field(
+        default_factory=lambda: Top(MAX_MADE_DECISIONS, lambda row: str(row["decision"]) in UNDECIDED)
+    )
     answers: Counter[str] = field(default_factory=Counter)
     unasked: int = 0
     _asked: set[tuple[str, ...]] = field(default_factory=set)

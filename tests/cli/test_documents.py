@@ -108,6 +108,15 @@ def test_runs_of_one_date_are_told_apart(root: Path, call: Call) -> None:
     assert [line.partition("  ")[0] for line in lines] == ["2026-03-02 05:00", "2026-03-02 00:00"]
 
 
+def test_history_shows_no_verdict_where_no_one_decided(root: Path, call: Call) -> None:
+    row = {"source": GOOD_ROW["source"], "criterion": "28-2", "category_after": "MISSING"}
+    left, expired = {**row, "decision": "none", "expert_id": "ada"}, {**row, "decision": "expired"}
+    publish(root, "2026-03-04", "review", "decisions", left, expired)
+    assert call("history", root, "good").out.splitlines()[1:3] == [
+        "    ada: 28-2, left undecided", "    no one: 28-2, expired"
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("document", "words"), [("in/", "Several documents match: s3://in/good.pdf"), ("x", "No night")]
 )

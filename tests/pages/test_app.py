@@ -294,7 +294,9 @@ def test_document_shows_its_verdicts_of_all_nights(place: Place, get: Get) -> No
     finding = ReviewedFinding(7, "exit", "MISSING", source="s3://in/1.pdf")
     answer = {f"{CATEGORY}7": "SUFFICIENTLY_REGULATED", f"{RATIONALE}7": "Annex 4."}
     (decision,), _ = Form([finding]).parse(answer)
-    place.publish("review", "2026-03-02", "decisions", [{**decision, "expert_id": "ada"}])
+    left = {"source": "s3://in/1.pdf", "criterion": "left", "decision": "none", "category_after": "MISSING"}
+    rows = [{**decision, "expert_id": "ada"}, {**left, "expert_id": "ada"}, {**left, "decision": "expired"}]
+    place.publish("review", "2026-03-02", "decisions", rows)
 
     found = get(f"/documents/{place.id}", text="IN/1")
     (link,) = re.findall(r'href="(/document/[^"]+)"', found.text)
@@ -306,6 +308,7 @@ def test_document_shows_its_verdicts_of_all_nights(place: Place, get: Get) -> No
     change = "2026-03-02 from missing to sufficiently regulated: the framework has changed"
     assert f"DORA exit sufficiently regulated {change}" in text
     assert "ada exit sufficiently regulated changed from missing Annex 4." in text
+    assert "ada left \u2013 left undecided no one left \u2013 expired" in text
 
     forged = place.write(
         "nightly/2026-03-02/decisions.jsonl", json.dumps({**decision, "expert_id": "mallory"})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from airflow_provider.reports import verdicts
 from airflow_provider.reports.outcomes import MAX_REPEATED
-from airflow_provider.reports.verdicts import MAX_CHANGES, MAX_SOURCES, REST
+from airflow_provider.reports.verdicts import MAX_CHANGES, MAX_MADE_DECISIONS, MAX_SOURCES, REST
 from tests.reports.pages import (
     ATTACKS,
     BAD,
@@ -230,6 +230,15 @@ def test_failures_are_grouped_and_those_of_assessments_are_apart() -> None:
     assert re.search(r"3 .*Fetching … gave HTTP 404\. such as", why)
     assert re.search(r"2 .*Given up after too many nights in a row such as", why)
     assert re.search(r"4 .*Assessment … was lost\. such as .*no reason", shown.section("Why assessments"))
+
+
+def test_findings_that_experts_left_undecided_do_not_displace_decisions() -> None:
+    decisions = [decide("none") for _ in range(MAX_MADE_DECISIONS + 1)] + [decide("changed", expert_id="eve")]
+    shown = Page(Night([], [cell()], [finding()], decisions=decisions).render()).section(
+        "Decisions by experts"
+    )
+    assert shown.index("changed, eve") < shown.index("left undecided, ")
+    assert "and 2 more, in the tables of decisions" in shown
 
 
 def test_each_reason_names_the_documents_that_failed_for_it() -> None:
