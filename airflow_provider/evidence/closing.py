@@ -17,7 +17,7 @@ from airflow import __version__ as airflow_version
 
 from airflow_provider.evidence.chain import Chain, ChainRecord
 from airflow_provider.evidence.history import RecordKey, find_earlier, read_documents, task_of
-from airflow_provider.evidence.holds import ERASURE, RECORD_VERSION, check_not_erasing
+from airflow_provider.evidence.holds import ERASED, ERASURE, RECORD_VERSION, check_not_erasing
 from airflow_provider.evidence.manifests import INGEST, REVIEW, Outputs, States, find_unsuccessful
 from airflow_provider.evidence.tables import NightTable, below, is_below, store_once
 from airflow_provider.evidence.timestamps import stamp
@@ -178,7 +178,8 @@ class Closing:
     def _count_erased(self, location: Location) -> int:
         """Return how many rows of a table were erased."""
         name, records = below(location, self._root), self._chain.newest_first(self._chain.find_head())
-        return sum(one.record["rows"].get(name, 0) for one in records if one.record.get("kind") == ERASURE)
+        kinds = (ERASURE, ERASED)
+        return sum(one.record["rows"].get(name, 0) for one in records if one.record.get("kind") in kinds)
 
     def _check_rows(self) -> None:
         """Refuse a table that has lost rows since its task has returned their number."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import secrets
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -177,7 +178,9 @@ class Erasure:
             if name.endswith(INTENT):  # of an erasure that did not begin, unless that is about to
                 self._remove_part(self._root / HOLDS / name)
         numbers = {"completes": entry.number, "jobs": len(traces.jobs), "unread": len(self.unread)}
-        done = {**describe(self._root, ERASED, self._reason, self._by), **numbers, "erasing": None}
+        more = Counter(traces.tables) - Counter(entry.record["rows"])  # written since it was begun
+        done = {**describe(self._root, ERASED, self._reason, self._by), **numbers, "rows": more}
+        done["erasing"] = None
         self.chain.append(lambda head: done if head and head.record.get("erasing") == entry.number else entry)
         self._log.info("Erased %s documents: see %s.", entry.record["documents"], entry.uri)
 

@@ -9,9 +9,10 @@ from collections.abc import Collection
 
 from airflow_provider.reports.page import limit_source, render_names, split_source
 
+LINE = re.compile(r"<(div|li)>(?:(?!<(?:div|li|tr)\b).)*?</\1>", re.DOTALL)  # may be inside of a row
 ROW = re.compile(r"<(tr|li)\b.*?</\1>", re.DOTALL)
 MATRIX = re.compile(r'(<script type="application/json" id="verdicts">)(.*?)(?=</script>)', re.DOTALL)
-ERASED = {"tr": "<tr><td>(erased)</td></tr>", "li": "<li>(erased)</li>"}
+ERASED = {"tr": "<tr><td>(erased)</td></tr>", "li": "<li>(erased)</li>", "div": "<div>(erased)</div>"}
 GONE = "<!DOCTYPE html>\n<title>Erased</title>\n<p>This report named a document that was erased.</p>\n"
 MARK = "(erased)"
 
@@ -24,7 +25,8 @@ def cut(page: str, sources: Collection[str]) -> str:
     given = {*sources, *map(limit_source, sources)}
     shown = {name for source in given for name in render_names(source)}
     page = MATRIX.sub(lambda found: found[1] + _cut_matrix(found[2], sources), page)
-    page = ROW.sub(lambda row: ERASED[row[1]] if any(name in row[0] for name in shown) else row[0], page)
+    for part in (LINE, ROW):
+        page = part.sub(lambda row: ERASED[row[1]] if any(name in row[0] for name in shown) else row[0], page)
     page = _quoted(sources).sub(MARK, page)
     return GONE if any(name in page for name in shown) else page
 

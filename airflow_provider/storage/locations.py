@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from airflow_provider.addresses import redact
-from airflow_provider.client.http.stores import is_denied, is_missing
+from airflow_provider.client.http.stores import is_denied, is_missing, library_status
 from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceInputError,
@@ -267,7 +267,8 @@ def _map_error(error: Exception, location: Location, action: Action) -> Complian
     problem = f"'{location}' can't be {action}: {error_text(error).removesuffix('.')}."
     is_local, permission = location.is_local, _PERMISSIONS[action]
     for cause in causes(error):
-        if is_denied(cause):
+        status = library_status(cause)
+        if is_denied(cause, status):
             if is_local:
                 advice = f"Check that the worker may {permission}."
             elif location.conn_id:
@@ -278,7 +279,7 @@ def _map_error(error: Exception, location: Location, action: Action) -> Complian
                     f"Check that the environment of the worker has credentials that may {permission}, or add "
                     f"a connection to the URI: {location.protocol}://conn_id@…."
                 )
-        elif is_missing(cause):
+        elif is_missing(cause, status):
             container = f"Create the bucket or container '{location.container}', or correct the URI."
             advice = "Correct the path." if is_local else container
         elif isinstance(cause, IsADirectoryError | NotADirectoryError | FileExistsError):

@@ -21,7 +21,7 @@ from airflow_provider.exceptions import ComplianceInputError, ComplianceServerEr
 from airflow_provider.storage import atomic, names
 from airflow_provider.storage.jsonl import to_line, to_lines
 from airflow_provider.storage.nights import EarlierNights, Night, TaskKey, latest_rows
-from tests.evidence.erasable import ANNA, BERT, Tree
+from tests.evidence.erasable import ANNA, BERT, Tree, log
 from tests.evidence.nights import Nights, decision
 from tests.evidence.test_kills import COMPLETED, KILLED, in_process
 from tests.support.forking import may_fork
@@ -83,6 +83,17 @@ def test_lists_of_other_erasures_stay_unless_they_never_began(tree: Tree) -> Non
     os.utime(left_over, (1, 1))
     tree.erase(ANNA)
     assert list((tree.path / "_holds").glob("*.sources")) == [of_next]
+
+
+def test_night_whose_rows_were_written_during_an_erasure_can_be_closed(tree: Tree) -> None:
+    tree.close(1, ANNA, BERT)
+    with pytest.raises(ComplianceServerError):
+        tree.erasure(ANNA).run(fail)
+    outputs = tree.write_night(2, ANNA, BERT)
+    Erasure(tree.root, [], "A request", "the officer", log, resume=True).run(lambda _: None)
+    assert tree.find_traces(ANNA) == []
+    tree.nights.close(2, **outputs)
+    assert tree.statuses() == "ERASED OK OK OK"
 
 
 def test_long_field_of_a_csv_file_stays(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:

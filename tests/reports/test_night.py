@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider.reports import verdicts
+from airflow_provider.reports.cutting import cut
 from airflow_provider.reports.outcomes import MAX_REPEATED
 from airflow_provider.reports.verdicts import MAX_CHANGES, MAX_MADE_DECISIONS, MAX_SOURCES, REST
 from tests.reports.pages import (
@@ -253,6 +254,16 @@ def test_each_reason_names_the_documents_that_failed_for_it() -> None:
     assert "in the tables" not in truncated
     assert "and more, in the tables" in encrypted
     assert shown.section("Why assessments").count("1.pdf") == 1
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_document_is_cut_out_of_a_reason_which_stays(number: int) -> None:
+    failed = [document(number, "FAILED", error="Truncated.") for number in range(3)]
+    shown = Page(cut(page(failed).html, [failed[number]["source"]]))
+    (row,) = shown.texts(".reasons tbody tr")
+    assert row.startswith("3 ")
+    assert "Truncated." in row
+    assert {int(name) for name in re.findall(r"(\d+)\.pdf", row)} == {0, 1, 2} - {number}
 
 
 def test_documents_that_fail_every_night_are_listed_and_those_given_up_are_named() -> None:

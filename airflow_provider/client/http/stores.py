@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 
-def is_denied(error: BaseException) -> bool:
+def is_denied(error: BaseException, status: int | None) -> bool:
     """Return whether a store has refused credentials, or what they may do."""
-    has_status = status_of(error) in (401, 403)
-    return has_status or isinstance(error, PermissionError) or "Credential" in type(error).__name__
+    return status in (401, 403) or isinstance(error, PermissionError) or "Credential" in type(error).__name__
 
 
-def is_missing(error: BaseException) -> bool:
+def is_missing(error: BaseException, status: int | None) -> bool:
     """Return whether a store does not have an object, or its bucket."""
-    return isinstance(error, FileNotFoundError) or status_of(error) == 404
+    return status == 404 or isinstance(error, FileNotFoundError)
+
+
+def library_status(error: BaseException) -> int | None:
+    """Return the HTTP status of a gcsfs or Azure error, if any.
+
+    Not that of botocore: s3fs makes other errors of what is final; the rest may be of a proxy, or a quota.
+    """
+    known = (getattr(error, "status_code", None), getattr(error, "code", None))
+    return next((status for status in known if isinstance(status, int)), None)
 
 
 def status_of(error: BaseException) -> int | None:
-    """Return the HTTP status of a botocore, gcsfs or Azure error, if any."""
+    """Return the HTTP status of an error of any library, if any."""
     response = getattr(error, "response", None)
     metadata = response.get("ResponseMetadata") if isinstance(response, dict) else None
-    known = (
-        metadata.get("HTTPStatusCode") if isinstance(metadata, dict) else None,
-        getattr(error, "status_code", None),
-        getattr(error, "code", None),
-    )
-    return next((status for status in known if isinstance(status, int)), None)
+    status = metadata.get("HTTPStatusCode") if isinstance(metadata, dict) else None
+    return status if isinstance(status, int) else library_status(error)

@@ -257,13 +257,13 @@ def _map_read_error(error: Exception, label: str, stream: IO[bytes] | None) -> C
         return ComplianceInputError(
             f"'{label}' can't be read twice, so it could not be sent again: pass a path, or copy it."
         )
-    if is_denied(error):
+    if is_denied(error, status):
         return ComplianceInputError(
             f"No permission to read '{label}' ({name}): check the permissions of the file, or the "
             "credentials for its store."
         )
     is_invalid = isinstance(error, ValueError) and stream is None
-    if is_invalid or isinstance(error, NOT_FILES) or number in NOT_FILE_NUMBERS or is_missing(error):
+    if is_invalid or isinstance(error, NOT_FILES) or number in NOT_FILE_NUMBERS or is_missing(error, status):
         return ComplianceInputError(f"There is no file {label!r} ({reason or name}): check the path.")
     # Not the error's text: a storage library may show a signed URL.
     reason = reason or (f"{name}, status {status}" if status else name)
