@@ -266,6 +266,12 @@ def test_a_document_is_cut_out_of_a_reason_which_stays(number: int) -> None:
     assert {int(name) for name in re.findall(r"(\d+)\.pdf", row)} == {0, 1, 2} - {number}
 
 
+def test_a_document_is_cut_out_of_a_change_which_stays() -> None:
+    findings = [{**WORSE, "source": f"s3://inbox/{number}.pdf"} for number in range(3)]
+    shown = Page(cut(page([], [cell()], findings).html, ["s3://inbox/1.pdf"])).section("What changed")
+    assert re.findall(r"(\d)\.pdf", shown) == ["0", "2"]
+
+
 def test_documents_that_fail_every_night_are_listed_and_those_given_up_are_named() -> None:
     rows = [
         document(1, "FAILED", failed_nights=2, failed_since=LAST_NIGHT, error=None),
