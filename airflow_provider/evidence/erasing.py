@@ -93,10 +93,11 @@ class Erasure:
 
         def begin(head: ChainRecord | None) -> dict[str, Any] | ChainRecord:
             check_not_erasing(head, "Documents can be erased")
-            traces = self._find(head, self.sources, is_required=not begun)
+            done = begun or self._find_own(head)
+            traces = self._find(head, self.sources, is_required=not done)
             found[:] = [traces]
-            if begun and traces.is_empty:
-                return begun
+            if done and traces.is_empty:
+                return done
             put_sync(intent, to_lines({"source": source} for source in sorted(self.sources)))
             return {
                 **describe(self._root, ERASURE, self._reason, self._by),
@@ -114,9 +115,14 @@ class Erasure:
         except ComplianceError:
             intent.remove()
             raise
-        if entry is not begun:
+        if not found[0].is_empty:
             self._complete(entry, found[0], delete_jobs)
         return entry
+
+    def _find_own(self, head: ChainRecord | None) -> ChainRecord | None:
+        """Return what an earlier attempt of this task has erased."""
+        records = self.chain.newest_first(head) if self._task else ()
+        return next((one for one in records if one.record.get("task") == self._task), None)
 
     def find_begun(self) -> ChainRecord | None:
         """Return the erasure that is not complete, if this one is to complete it."""

@@ -20,6 +20,7 @@ from airflow_provider.waiting.rules import Accepts, accept_final
 from airflow_provider.waiting.waits import cancel, wait
 
 ENDED_TASK = frozenset({"failed", "success", "skipped", "removed", "upstream_failed"})
+STATE_SECONDS = 4.0  # to ask for the state of a task that was killed; Airflow gives a trigger 30 in all
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -82,7 +83,10 @@ class ComplianceWaitTrigger(_Options, BaseTrigger):
 
     async def _kill(self) -> None:
         # Airflow also reports a kill if this triggerer hung for so long that another one took over.
-        state = await task_state(self)
+        try:
+            state = await asyncio.wait_for(task_state(self), STATE_SECONDS)
+        except TimeoutError:
+            state = None
         if state in ENDED_TASK if self.is_durable else state not in (None, "deferred"):
             self.log.info("The task was killed: cancelling its %ss in flight.", self.kind.noun)
             await cancel(self.kind, self.make_hook(), self.ids, self.log, self.account)

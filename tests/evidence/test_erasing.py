@@ -364,7 +364,9 @@ def test_jobs_that_can_not_be_deleted_are_deleted_by_the_next_attempt(tree: Tree
 
     with pytest.raises(ComplianceServerError):
         tree.erasure(ANNA, task="d/run/erase").run(fail)
-    tree.erase(ANNA, task="d/run/erase")  # a retry of the same task
+    record = tree.erase(ANNA, task="d/run/erase")  # a retry of the same task
+    again = tree.erase(ANNA, task="d/run/erase")  # another one, whose worker had died after that
+    assert (again.number, again.record) == (record.number, record.record)
     assert len(tree.jobs) == 2
     assert tree.find_traces(ANNA) == []
     assert tree.statuses() == "ERASED OK OK"

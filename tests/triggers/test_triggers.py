@@ -63,6 +63,19 @@ def test_on_kill_cancels_nothing_that_it_could_not_look_at(service: Emulator, ki
     assert service.count("cancel") == 0
 
 
+def test_on_kill_does_not_wait_for_airflow_forever(
+    service: Emulator, killed: Killed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(_: Any) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    monkeypatch.setattr(base, "task_state", hang)
+    monkeypatch.setattr(base, "STATE_SECONDS", 0.01)
+    asyncio.run(killed(running(service)).on_kill())
+    assert service.count("cancel") == 0
+
+
 def test_a_kill_continues_to_its_end_though_airflow_loses_patience(service: Emulator, killed: Killed) -> None:
     uuid = running(service)
     service.fail("cancel", status=503, retry_after=1)
