@@ -179,7 +179,8 @@ class Closing:
         """Return how many rows of a table were erased."""
         name, records = below(location, self._root), self._chain.newest_first(self._chain.find_head())
         kinds = (ERASURE, ERASED)
-        return sum(one.record["rows"].get(name, 0) for one in records if one.record.get("kind") in kinds)
+        found = (one.record.get("rows") or {} for one in records if one.record.get("kind") in kinds)
+        return sum(rows.get(name, 0) for rows in found)
 
     def _check_rows(self) -> None:
         """Refuse a table that has lost rows since its task has returned their number."""

@@ -75,7 +75,9 @@ class Erasure:
     def find(self) -> Traces:
         """Return what would be erased, without changing anything; an error if documents are held."""
         head, begun = self.chain.find_head(), self.find_begun()
-        return self._find(head, self.sources | (self._read_intent(begun) if begun else set()))
+        return self._find(
+            head, self.sources | (self._read_intent(begun.record["sources"]) if begun else set())
+        )
 
     def run(self, delete_jobs: DeleteJobs) -> ChainRecord:
         """Erase; return the record that says so.
@@ -84,7 +86,7 @@ class Erasure:
         """
         begun = self.find_begun()
         if begun:
-            left = Traces.find(self.chain, begun, self._read_intent(begun))
+            left = Traces.find(self.chain, begun, self._read_intent(begun.record["sources"]))
             self._complete(begun, left, delete_jobs)
             if not self.sources:
                 return begun
@@ -149,10 +151,10 @@ class Erasure:
             )
         return traces
 
-    def _read_intent(self, begun: ChainRecord) -> set[str]:
+    def _read_intent(self, path: object) -> set[str]:
         """Return the documents of an erasure that is not complete; none if all of it is done."""
         try:
-            lines = list(read_lines(self._root / str(begun.record["sources"])))
+            lines = list(read_lines(self._root / str(path)))
         except FileNotFoundError:
             return set()
         return {str(parse_line(line, "A line of an erasure")["source"]) for line in lines}
@@ -180,8 +182,10 @@ class Erasure:
         for table in traces.sealed:
             self._mark_salts(table["salts"], table["digests"], set(entry.record["digests"]))
         (self._root / entry.record["sources"]).remove()
-        for name in (self._root / HOLDS).list_names():
-            if name.endswith(INTENT):  # of an erasure that did not begin, unless that is about to
+        for name in (name for name in (self._root / HOLDS).list_names() if name.endswith(INTENT)):
+            if self._read_intent(f"{HOLDS}/{name}").issubset(traces.sources):
+                (self._root / HOLDS / name).remove()
+            else:  # of an erasure that did not begin, unless that is about to
                 self._remove_part(self._root / HOLDS / name)
         numbers = {"completes": entry.number, "jobs": len(traces.jobs), "unread": len(self.unread)}
         more = Counter(traces.tables) - Counter(entry.record["rows"])  # written since it was begun

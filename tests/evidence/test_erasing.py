@@ -77,10 +77,11 @@ def test_rows_that_are_back_after_an_erasure_are_found(tree: Tree, tmp_path: Pat
 def test_lists_of_other_erasures_stay_unless_they_never_began(tree: Tree) -> None:
     tree.close(1, ANNA, BERT)
     (tree.path / "_holds").mkdir(exist_ok=True)
-    of_next, left_over = (tree.path / "_holds" / f"{name}.sources" for name in ("1" * 16, "2" * 16))
+    of_next, left_over, of_killed = (tree.path / "_holds" / f"{name * 16}.sources" for name in "123")
     for path in (of_next, left_over):
         path.write_text('{"source": "file:///docs/carl.pdf"}\n')
     os.utime(left_over, (1, 1))
+    of_killed.write_bytes(to_line({"source": ANNA}))
     tree.erase(ANNA)
     assert list((tree.path / "_holds").glob("*.sources")) == [of_next]
 

@@ -264,6 +264,8 @@ def test_a_document_is_cut_out_of_a_reason_which_stays(number: int) -> None:
     assert row.startswith("3 ")
     assert "Truncated." in row
     assert {int(name) for name in re.findall(r"(\d+)\.pdf", row)} == {0, 1, 2} - {number}
+    alone = cut(page(failed[:1]).html, [failed[0]["source"]])
+    assert "Truncated." not in alone  # it may quote the document
 
 
 def test_a_document_is_cut_out_of_a_change_which_stays() -> None:
