@@ -31,7 +31,7 @@ from airflow_provider.evidence.holds import (
 from airflow_provider.evidence.tables import below, download
 from airflow_provider.evidence.traces import Traces
 from airflow_provider.evidence.verifier import ABSENT, DIGESTS
-from airflow_provider.exceptions import ComplianceError, ComplianceInputError
+from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceSupersededError
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.jsonl import GZIP, TableFile, parse_line, read_lines, to_lines
 from airflow_provider.storage.layout import HOLDS, NIGHTS
@@ -178,7 +178,7 @@ class Erasure:
                 self._copy(self._root / name, copy_parquet, traces.sources)
         entries = list(self._entries(traces))
         for name in traces.tables:
-            self._write_table(name, traces, entries)
+            self._write_table(name, traces, entries, entry.number)
         for table in traces.sealed:
             self._mark_salts(table["salts"], table["digests"], set(entry.record["digests"]))
         (self._root / entry.record["sources"]).remove()
@@ -221,7 +221,7 @@ class Erasure:
             if is_changed:
                 put_sync(location, new)
 
-    def _write_table(self, name: str, traces: Traces, entries: list[Entry]) -> None:
+    def _write_table(self, name: str, traces: Traces, entries: list[Entry], erasure: int) -> None:
         """Write a table without the rows; first the entries by which later nights know its hash.
 
         So a table that is not written yet still has its rows, and the next attempt does the same again.
@@ -241,6 +241,9 @@ class Erasure:
             if tables != entry.tables:
                 entries[number] = replace(entry, tables=tables).without(traces.keys)
                 put_sync(self._root / entry.path, entries[number].dump())
+        head = self.chain.find_head()
+        if not head or head.record.get("erasing") != erasure:  # this attempt has hung for long
+            raise ComplianceSupersededError("Another attempt has completed this erasure.")
         table.publish()
 
     def _entries(self, traces: Traces) -> Iterator[Entry]:

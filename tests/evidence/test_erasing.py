@@ -17,9 +17,14 @@ from airflow_provider.evidence import chain as chains
 from airflow_provider.evidence.erasing import Erasure
 from airflow_provider.evidence.holds import Hold, place_hold, release_holds
 from airflow_provider.evidence.traces import Traces
-from airflow_provider.exceptions import ComplianceInputError, ComplianceServerError, ComplianceStorageError
+from airflow_provider.exceptions import (
+    ComplianceInputError,
+    ComplianceServerError,
+    ComplianceStorageError,
+    ComplianceSupersededError,
+)
 from airflow_provider.storage import atomic, names
-from airflow_provider.storage.jsonl import to_line, to_lines
+from airflow_provider.storage.jsonl import TableFile, to_line, to_lines
 from airflow_provider.storage.nights import EarlierNights, Night, TaskKey, latest_rows
 from tests.evidence.erasable import ANNA, BERT, Tree, log
 from tests.evidence.nights import Nights, decision
@@ -370,6 +375,21 @@ def test_jobs_that_can_not_be_deleted_are_deleted_by_the_next_attempt(tree: Tree
     assert (again.number, again.record) == (record.number, record.record)
     assert len(tree.jobs) == 2
     assert tree.find_traces(ANNA) == []
+    assert tree.statuses() == "ERASED OK OK"
+
+
+def test_attempt_that_hung_replaces_no_table(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.close(1, ANNA, BERT)
+    complete = TableFile.complete
+
+    def hang(table: TableFile) -> None:
+        complete(table)
+        monkeypatch.setattr(TableFile, "complete", complete)
+        tree.erase(ANNA, task="t")  # the next attempt
+
+    monkeypatch.setattr(TableFile, "complete", hang)
+    with pytest.raises(ComplianceSupersededError):
+        tree.erase(ANNA, task="t")
     assert tree.statuses() == "ERASED OK OK"
 
 
