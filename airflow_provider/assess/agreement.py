@@ -194,12 +194,19 @@ def agreement_rows(
             found = cases.setdefault(key, [])
             found += [(normalize_category(expert), normalize_category(judge))] if expert else []
 
+    known: set[tuple[str, str, str]] = set()  # a golden document may be made of a decision, which counts once
     for row in golden:
         if not row["repeat"]:
             add(row["framework"], row["criterion"], row["expert_category"], row["category"])
+            known |= (
+                {(row["framework"], row["criterion"], row["text_sha256"])}
+                if row["expert_category"]
+                else set()
+            )
     golden_cases = {key: len(some) for key, some in cases.items()}
     for (_, criterion), decision in decisions.items():
-        if decision["expert_category"]:
+        about = decision["framework"], criterion, decision["text_sha256"]
+        if decision["expert_category"] and about not in known:
             add(decision["framework"], criterion, decision["expert_category"], decision["category_before"])
     rows = []
     for (framework, criterion), some in sorted(cases.items()):

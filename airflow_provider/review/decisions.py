@@ -109,6 +109,7 @@ def read_decisions(nights: EarlierNights) -> dict[tuple[str, str], dict[str, Any
         key = str(row["cell"]), str(row["criterion"])
         decision = {
             "framework": str(row.get("framework") or ""),
+            "text_sha256": str(row.get("text_sha256") or ""),
             "expert": str(row["expert_id"] or row["answered_by"]),
             "expert_category": str(row["category_after"] or ""),
             "expert_rationale": str(row["rational_feedback"] or ""),

@@ -243,10 +243,16 @@ def test_agreement_comes_from_golden_documents_and_decisions() -> None:
         ("DORA", "a", "MISSING", "UNKNOWN", True),
         ("DORA", "b", None, "MISSING", False),
     ]
-    golden = [dict(zip(names, row, strict=True)) for row in values]
+    golden = [{**dict(zip(names, row, strict=True)), "text_sha256": "t0"} for row in values]
+    decided = [("DORA", "missing", "t1"), ("GDPR", "", "t2"), ("DORA", "missing", "t0")]  # the last is golden
     decisions = {
-        ("cell 1", "a"): {"framework": "DORA", "expert_category": "missing", "category_before": "UNKNOWN"},
-        ("cell 2", "a"): {"framework": "GDPR", "expert_category": "", "category_before": "MISSING"},
+        (f"cell {text}", "a"): {
+            "framework": framework,
+            "expert_category": category,
+            "category_before": "UNKNOWN",
+            "text_sha256": text,
+        }
+        for framework, category, text in decided
     }
     judged = [JudgedCriterion("1", "DORA", "a", repeats=3, state=INCONSISTENT)]
     rows = agreement_rows("2026-03-01", golden, decisions, judged)
