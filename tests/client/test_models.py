@@ -118,3 +118,10 @@ def test_a_number_that_is_not_finite_is_ignored(number: Any) -> None:
 
     assert Record.model_validate({"size": number}).size is None
     assert Record.model_validate({"size": 1.5}).size == 1.5
+
+
+def test_raw_is_what_the_service_listed_also_with_invalid_fields() -> None:
+    listed = {"id": {"not": "an id"}, "name": "DORA", "raw": {"of": "the service"}, "criteria": [5]}
+    framework = Framework.model_validate(listed)
+    assert (framework.id, framework.name, framework.raw) == (None, "DORA", listed)
+    assert Framework.model_validate(framework).raw == listed
