@@ -205,7 +205,7 @@ def agreement_rows(
             )
     golden_cases = {key: len(some) for key, some in cases.items()}
     for (_, criterion), decision in decisions.items():
-        about = decision["framework"], criterion, decision["text_sha256"]
+        about = decision["framework"], criterion, decision.get("text_sha256")
         if decision["expert_category"] and about not in known:
             add(decision["framework"], criterion, decision["expert_category"], decision["category_before"])
     rows = []

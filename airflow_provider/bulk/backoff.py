@@ -203,4 +203,4 @@ def _is_retryable(step: Hashable, error: ComplianceError) -> bool:
 
 
 def _delay(retries: int) -> float:
-    return min(MAX_DELAY_SECONDS, FIRST_DELAY_SECONDS * 3.0**retries)
+    return min(MAX_DELAY_SECONDS, FIRST_DELAY_SECONDS * 3.0 ** min(retries, 10))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider import exceptions as exc
+from airflow_provider.bulk import backoff
 from airflow_provider.bulk.backoff import RetryTracker
 from airflow_provider.bulk.items import PENDING, READY, ItemState
 
@@ -154,3 +155,8 @@ def test_an_error_ends_the_attempt_or_concerns_one_item(
     if has_worked:
         errors.tracker.record_earlier_success(step)
     assert errors.meet(error, "a", step) == outcome
+
+
+@pytest.mark.parametrize(("retries", "seconds"), [(0, 2.0), (2, 18.0), (5, 120.0), (10_000, 120.0)])
+def test_delay_grows_up_to_a_limit(retries: int, seconds: float) -> None:
+    assert backoff._delay(retries) == seconds

@@ -70,6 +70,7 @@ def test_decisions_are_written_beside_the_findings_and_read_by_the_next_night(tm
     assert read(tmp_path / "two") == {
         ("c1", "D-1"): {
             "framework": "DORA",
+            "text_sha256": "",
             "expert": "e-1",
             "expert_category": "SUFFICIENTLY_REGULATED",
             "expert_rationale": "Annex 4.",
