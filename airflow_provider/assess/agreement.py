@@ -198,11 +198,8 @@ def agreement_rows(
     for row in golden:
         if not row["repeat"]:
             add(row["framework"], row["criterion"], row["expert_category"], row["category"])
-            known |= (
-                {(row["framework"], row["criterion"], row["text_sha256"])}
-                if row["expert_category"]
-                else set()
-            )
+            if row["expert_category"]:
+                known.add((row["framework"], row["criterion"], row["text_sha256"]))
     golden_cases = {key: len(some) for key, some in cases.items()}
     for (_, criterion), decision in decisions.items():
         about = decision["framework"], criterion, decision.get("text_sha256")

@@ -117,21 +117,30 @@ class Erasure:
         except ComplianceError:
             intent.remove()
             raise
-        if not found[0].is_empty:
+        if found[0].is_empty:
+            self._log.info("Nothing of the documents is left: see %s.", entry.uri)
+        else:
             self._complete(entry, found[0], delete_jobs)
         return entry
 
     def _find_own(self, head: ChainRecord | None) -> ChainRecord | None:
-        """Return what an earlier attempt of this task has erased."""
-        records = self.chain.newest_first(head) if self._task else ()
-        return next((one for one in records if one.record.get("task") == self._task), None)
+        """Return what an earlier attempt of this task has just erased, if it has died after that."""
+        number = head.record.get("completes") if head else None
+        entry = self.chain.read(number) if self._task and number else None
+        is_own = entry and (entry.record["task"], entry.record["documents"]) == (
+            self._task,
+            len(self.sources),
+        )
+        return entry if is_own else None
 
     def find_begun(self) -> ChainRecord | None:
         """Return the erasure that is not complete, if this one is to complete it."""
         head = self.chain.find_head()
         if not (head and head.record.get("erasing")):
             if self._resume and not self.sources:
-                raise ComplianceInputError(f"There is no erasure to complete at '{self._root}'.")
+                raise ComplianceInputError(
+                    f"No erasure is open at '{self._root}': there is nothing to complete."
+                )
             return None
         begun = self.chain.read(head.record["erasing"])
         is_own = bool(self._task) and begun.record.get("task") == self._task

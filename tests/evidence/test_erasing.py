@@ -373,6 +373,9 @@ def test_jobs_that_can_not_be_deleted_are_deleted_by_the_next_attempt(tree: Tree
     record = tree.erase(ANNA, task="d/run/erase")  # a retry of the same task
     again = tree.erase(ANNA, task="d/run/erase")  # another one, whose worker had died after that
     assert (again.number, again.record) == (record.number, record.record)
+    for sources, task in (([ANNA], "another"), ([ANNA, "file:///docs/carl.pdf"], "d/run/erase")):
+        with pytest.raises(ComplianceInputError, match="No night"):
+            tree.erase(*sources, task=task)
     assert len(tree.jobs) == 2
     assert tree.find_traces(ANNA) == []
     assert tree.statuses() == "ERASED OK OK"

@@ -135,7 +135,7 @@ def test_tasks_whose_outputs_are_given_have_to_leave_a_manifest() -> None:
     assert other._night_tasks() == ({"ingest", "assess"}, {"ingest"})
 
 
-def test_what_kept_a_task_of_the_night_from_running_is_missing_too(nights: Nights) -> None:
+def test_task_that_kept_another_from_running_is_missing_too(nights: Nights) -> None:
     with DAG("d", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)):
         message, find, split, config = (
             BaseOperator(task_id=name) for name in ("message", "find", "split", "config")

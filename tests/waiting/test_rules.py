@@ -124,7 +124,7 @@ NO_TOKENS.transient = True
         (True, [(UNKNOWN, 100.0, False), (RUNNING, 131.0, False), (UNKNOWN, 200.0, False)]),
     ],
 )
-def test_what_is_found_ends_a_wait_or_not(has_worked: bool, polls: list[tuple[Any, float, bool]]) -> None:
+def test_a_poll_ends_a_wait_or_not(has_worked: bool, polls: list[tuple[Any, float, bool]]) -> None:
     state = PollState("u", 0.0, 30.0)
     for found, at, is_end in polls:
         ended = state.observe(found, at, has_worked)
