@@ -45,8 +45,6 @@ class NightCounts:
         self.judge = JudgeStats()
         self.rules: dict[str, str] = {}  # names of frameworks, by the SHA-256 of their rules
         self._decisions: dict[str, bool] = {}  # whether someone has decided
-        self._last_about: object = None
-        self._last_digest = 0
         # Which manifest has the row that counts, by digest; its number and a rank in one, as there are many.
         self._places: dict[str, dict[int, int]] = {INGEST: {}, ASSESS: {}}
         self._numbers: dict[str, int] = {}  # of manifests, by URI; of findings, by folder
@@ -80,10 +78,7 @@ class NightCounts:
                 self._decisions[digest] = row["decision"] not in (NO_DECISION, EXPIRED)
                 self.verdicts.add_decision(row)
             return
-        about = kind, row["source"], row.get("framework_id") or row.get("framework")
-        if about != self._last_about:  # findings of a cell follow each other
-            self._last_about, self._last_digest = about, digest_row(kind, row)
-        place = self._places[INGEST if kind == INGEST else ASSESS].get(self._last_digest)
+        place = self._places[INGEST if kind == INGEST else ASSESS].get(digest_row(kind, row))
         origin = table.manifest.folder if kind == FINDINGS else table.manifest.uri
         # Findings count with their assessment, and where there is none.
         if place is not None and self._numbers.get(origin, place >> 2) != place >> 2:
