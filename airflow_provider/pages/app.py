@@ -116,7 +116,10 @@ def make_app() -> FastAPI:
 
         chains = await asyncio.gather(*(read_chain(*item) for item in roots.items()))
         return page(
-            "nights.html", request, chains=[chain for chain in chains if chain.nights or chain.problem]
+            "nights.html",
+            request,
+            chains=[chain for chain in chains if chain.nights or chain.problem],
+            open_forms=await run_blocking(nights.count_open_forms, dag_ids),
         )
 
     @app.get("/reports/{dag_id}/{run_id}/{task_id}/{map_index}")

@@ -70,6 +70,21 @@ def _xcoms(key: str, **wanted: Any) -> list[Any]:
         )
 
 
+def count_open_forms(dag_ids: Collection[str]) -> dict[tuple[str, str], int]:
+    """Return how many forms wait for an answer, by DAG and run."""
+    from airflow.models.hitl import HITLDetail
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from sqlalchemy import func, select
+
+    run = TaskInstance.dag_id, TaskInstance.run_id
+    waiting = TaskInstance.state.in_(["deferred", "awaiting_input"]) & HITLDetail.responded_at.is_(None)
+    query = select(*run, func.count()).join(HITLDetail, HITLDetail.ti_id == TaskInstance.id)
+    query = query.where(TaskInstance.dag_id.in_(dag_ids), waiting).group_by(*run)
+    with create_session(scoped=False) as session:
+        return {(dag_id, run_id): number for dag_id, run_id, number in session.execute(query)}
+
+
 @dataclass
 class ClosedNights:
     """The nights of a chain, or why they can't be read."""

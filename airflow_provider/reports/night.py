@@ -12,7 +12,6 @@ from airflow_provider.reports.outcomes import OutcomeStats, summarize
 from airflow_provider.reports.page import format_night, limit_source, plural, render, worst
 from airflow_provider.reports.trend import JUDGE_CHARTS, TrendPoint, plot_trend
 from airflow_provider.reports.verdicts import VerdictCounts
-from airflow_provider.storage.locations import Location
 from airflow_provider.text import sanitize
 
 MAX_TREND_NIGHTS = 30  # this one included
@@ -48,7 +47,7 @@ def render_night(
     :param vanished: the first documents of an earlier night that are not among tonight's
     :param rules: what changed in them: framework, criterion, field, and its value before and after
     """
-    root = shlex.quote(sanitize(Location(record["root"]).address))  # without the connection of Airflow
+    root = shlex.quote(sanitize(record["root"]))
     tone, status, headline = summarize_night(record, documents, verdicts)
     earlier = [TrendPoint.parse(*night) for night in trend[: MAX_TREND_NIGHTS - 1]]
     points = [TrendPoint.parse(record["night"], record["totals"]), *earlier]

@@ -7,9 +7,12 @@ import json
 import re
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from uuid import uuid4
 
 import pytest
 
@@ -17,8 +20,14 @@ pytest.importorskip(
     "airflow.api_fastapi.core_api.security", reason="Airflow 2 has no API server with FastAPI"
 )
 
+import sqlalchemy
 from airflow.api_fastapi.core_api.security import get_user
+from airflow.models import import_all_models
+from airflow.models.hitl import HITLDetail
+from airflow.models.taskinstance import TaskInstance
+from airflow.utils.state import State
 from fastapi.testclient import TestClient
+from sqlalchemy.orm import Session
 
 from airflow_provider.evidence.chain import Chain
 from airflow_provider.operators.base import REPORT_KEY, ROOT_KEY
@@ -45,6 +54,7 @@ class Place:
         self.readable = {"nightly"}
         self.xcoms: dict[tuple[str, str], Any] = {(ROOT_KEY, "nightly"): self.root}
         self.more: list[str] = []  # reports of other tasks
+        self.open_forms: dict[tuple[str, str], int] = {}
 
     def find(self, key: str, **wanted: Any) -> list[Any]:
         dag_ids = wanted["dag_id"] if isinstance(wanted["dag_id"], list) else [wanted["dag_id"]]
@@ -85,6 +95,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     made = Place(tmp_path / "nights")
     made.folder.mkdir()
     monkeypatch.setattr(nights, "_xcoms", made.find)
+    monkeypatch.setattr(nights, "count_open_forms", lambda dag_ids: made.open_forms)
 
     class AuthManager:
         def get_authorized_dag_ids(self, *, user: Any) -> set[str]:
@@ -124,6 +135,36 @@ def test_nights_are_listed_newest_first_in_their_latest_revision(place: Place, g
         ("4", "2026-03-01"),
     ]
     assert "Report of 2026-03-03" in get(f"/nights/{place.id}/2").text
+
+
+def test_nights_say_how_many_forms_wait_for_an_answer(place: Place, get: Get) -> None:
+    for day in ("2026-03-01", "2026-03-02"):
+        place.close(day, totals={"decisions": 4})
+    place.open_forms = {("nightly", "2026-03-02"): 2}
+    cells = re.findall(r'data-label="Decisions">(.*?)</td>', get("/").text)
+    assert cells == ['4<div class="dim">2 forms waiting</div>', "4"]
+
+
+def test_forms_count_as_open_until_they_are_answered_or_their_task_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import_all_models()  # foreign keys name their tables
+    engine = sqlalchemy.create_engine("sqlite://")
+    waiting = "awaiting_input" if hasattr(State, "AWAITING_INPUT") else "deferred"
+    answered = datetime(2026, 3, 2, tzinfo=UTC)
+    forms = [(waiting, None), (waiting, None), (waiting, answered), ("success", None), ("failed", None)]
+    with Session(engine) as session:
+        for model in (TaskInstance, HITLDetail):
+            model.__table__.create(session.connection())
+        for number, (state, answered_at) in enumerate(forms):
+            task = {"dag_id": "nightly", "run_id": "r", "task_id": "review", "map_index": number}
+            task |= {"id": uuid4(), "state": state, "try_number": 1, "max_tries": 0, "pool": "p"}
+            session.execute(TaskInstance.__table__.insert().values(**task, pool_slots=1))
+            form = {"ti_id": task["id"], "options": [], "subject": "s", "responded_at": answered_at}
+            session.execute(HITLDetail.__table__.insert().values(**form))
+        monkeypatch.setattr("airflow.utils.session.create_session", lambda scoped: nullcontext(session))
+        assert nights.count_open_forms({"nightly"}) == {("nightly", "r"): 2}
+        assert nights.count_open_forms({"other"}) == {}
 
 
 def test_only_those_who_may_read_the_dag_see_its_nights(

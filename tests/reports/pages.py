@@ -79,12 +79,13 @@ class Night:
         vanished: Any = (),
         judged: Any = (),
         decisions: Any = (),
+        rules: Any = (),
         **record: Any,
     ) -> None:
         self.documents, self.verdicts, self.judge = OutcomeStats(), VerdictCounts(), JudgeStats()
         for row in judged:
             self.judge.add(row)
-        self.trend, self.vanished = trend, vanished
+        self.trend, self.vanished, self.rules = trend, vanished, rules
         for row in documents:
             self.documents.add(row)
         for row in decisions:
@@ -119,6 +120,7 @@ class Night:
             self.judge,
             trend=self.trend,
             vanished=self.vanished,
+            rules=self.rules,
         )
 
 
@@ -133,7 +135,7 @@ class Strict(HTMLParser):
     ATTRIBUTES = frozenset(
         {"lang", "charset", "http-equiv", "content", "name", "class", "href", "rel", "scope", "role", "rx"}
         | {"aria-hidden", "aria-label", "tabindex", "x", "y", "x1", "x2", "y1", "y2", "width", "height"}
-        | {"text-anchor"}
+        | {"text-anchor", "data-label"}
     )
 
     def __init__(self, text: str) -> None:

@@ -211,7 +211,7 @@ def test_failures_are_grouped_by_what_they_have_in_common() -> None:
     assert [line.split(" ", 1)[0] for line in rows] == ["3", "2", "1"]
     for reason in ("Fetching … gave HTTP 404 Not Found.", "Job … was lost.", "(no reason given)"):
         assert f"{reason} such as" in " ".join(rows)
-    table = shown.text("table.failures")
+    table = shown.text("table.rows")
     assert "Fetching https://example.org/2 gave HTTP 404 Not Found." in table
     assert "00000000-0000-4000-8000-000000000009" in table
 
@@ -219,7 +219,7 @@ def test_failures_are_grouped_by_what_they_have_in_common() -> None:
 def test_other_states_are_named() -> None:
     shown = page(row(), row(1, status="HELD"), row(2, status=None))
     assert "Other outcomes: HELD 1, (no status) 1" in shown.section("Outcomes")
-    assert shown.texts("table.failures .badge") == ["HELD", "(no status)"]
+    assert shown.texts("table.rows .badge") == ["HELD", "(no status)"]
 
 
 def test_a_large_run_takes_little_memory() -> None:
@@ -235,7 +235,7 @@ def test_a_large_run_takes_little_memory() -> None:
 def test_a_large_run_gives_a_small_report() -> None:
     shown = Page(render_report(many(range(20_000)), RUN))
     assert len(shown.html.encode()) < 2_000_000  # nearly all of it is the hostile text of the rows
-    assert len(shown.tree.css("table.failures tbody tr")) == MAX_FAILURES
+    assert len(shown.tree.css("table.rows tbody tr")) == MAX_FAILURES
     assert "The first 500; 1,500 more are in the manifest" in shown.text("section.long")
     assert "1,988 other reasons" in shown.text("table.reasons")
     assert len(render_report((row(number) for number in range(2000)), RUN)) < 40_000
@@ -263,7 +263,7 @@ def test_bidirectional_controls_and_logins_are_masked_everywhere() -> None:
     shown = page(*rows, run=Run(**fields))
     assert "secret" not in shown.html
     assert "\u202e" not in shown.html
-    assert r"https://redacted-04f8996da763@example.org/\u202efdp.exe" in shown.text("table.failures")
+    assert r"https://redacted-04f8996da763@example.org/\u202efdp.exe" in shown.text("table.rows")
 
 
 def test_importing_the_report_loads_only_the_standard_library() -> None:

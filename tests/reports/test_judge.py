@@ -57,7 +57,7 @@ def test_rows_of_a_mapped_task_count_once_and_a_drift_in_any_of_them_is_shown() 
     night = Night(judged=[row(None), row("exit"), moved(), row(None), drift, moved(), row("exit")])
     page = night.render()
     assert night.judge.numbers == {"agreed": 9, "disagreed": 1, "drifted": 1}
-    assert page.count("<b>Drifted:</b>") == page.count('class="before"') == 1
+    assert page.count("<b>Drifted:</b>") == page.count('data-label="Before"') == 1
     assert page.count("<b>DORA</b>") == 1
 
 

@@ -308,15 +308,26 @@ def test_the_trend_has_a_bar_for_each_night_and_the_numbers_below() -> None:
     assert (len(rows), rows[0], rows[1]) == (30, "2026-03-02 2 1 0 0 0 0 0", "2026-02-28 10 1 20 0 0 0 0")
 
 
+def test_each_number_and_each_side_of_a_change_has_a_label_for_narrow_screens() -> None:
+    rules = [("DORA", "D-1", "description", "old", "new")]
+    shown = page([document(1, "FAILED", failed_nights=2)], [cell()], [WORSE], rules=rules)
+    for table in shown.tree.css("table.rows"):
+        head = [node.text() for node in table.css("th")]
+        labels = [node.attributes.get("data-label") for node in table.css("tr:has(td)")[0].css("td")]
+        assert all(label in (None, title) for label, title in zip(labels, head, strict=True))
+        assert {"Before", "Now", "Nights", "Documents"} & {*head} <= {*labels}
+    assert len(shown.tree.css("table.rows")) == 4
+
+
 def test_the_evidence_says_how_to_verify_it_and_links_to_the_tables() -> None:
-    manifests = [{"kind": "ingest", "path": f"dt=1/a b/{number}.jsonl"} for number in range(102)]
+    manifests = [{"kind": "ingest", "path": f"dt=1/{'a b' * 50}/{number}.jsonl"} for number in range(102)]
     record = {"root": "s3://my_aws@bucket/all nights", "previous": {"sha256": "ab" * 32}, "revision": 2}
     shown = page(manifests=manifests, **record)
-    assert shown.text(".evidence pre") == "python -m airflow_provider verify 's3://bucket/all nights'"
+    assert shown.text(".evidence pre") == "python -m airflow_provider verify 's3://my_aws@bucket/all nights'"
     assert "ab" * 32 in shown.section("Evidence")
     assert "2, which replaces an earlier record" in shown.text("header .facts")
     assert "Manifests of ingestion (102)" in shown.section("Evidence")
-    assert shown.links == [f"../../dt%3D1/a%20b/{number}.jsonl" for number in range(100)]
+    assert shown.links == [f"../../dt%3D1/{'a%20b' * 50}/{number}.jsonl" for number in range(100)]
     assert "and 2 more, in the record" in shown.section("Evidence")
 
 

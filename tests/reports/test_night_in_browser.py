@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.reports.pages import BAD, GOOD, MISSING, TOTALS, Night, cell, document, finding
+from airflow_provider.reports.page import render
+from tests.reports.pages import BAD, GOOD, MISSING, NIGHT, TOTALS, Night, cell, document, finding
 from tests.reports.test_judge import moved, row
 from tests.support.browser import CONTRAST, Page, open_page
 
@@ -81,11 +82,22 @@ def test_agreement_fits_on_a_narrow_screen(page: Page) -> None:
 
 
 def test_a_click_shows_why_a_verdict_changed(page: Page) -> None:
-    shown = "document.querySelector('.now .why').innerText.includes('Because of')"
+    shown = "document.querySelector('[data-label=Now] .why').innerText.includes('Because of')"
     assert not page.evaluate(shown)
 
-    page.click(".now .why summary")
+    page.click("[data-label=Now] .why summary")
     page.wait_for(shown)
+
+
+def test_list_of_nights_fits_on_a_narrow_screen(tmp_path: Path) -> None:
+    record = {"night": NIGHT, "dag_id": LONG, "run_id": LONG, "totals": {"documents": 2**40, "decisions": 0}}
+    chain = {"id": "x", "root": "s3://texts/", "problem": "", "nights": [{"record": record, "number": 1}]}
+    html = render("nights.html", base="", chains=[chain], open_forms={(LONG, LONG): 12})
+    (tmp_path / "nights.html").write_text(html)
+    with open_page((tmp_path / "nights.html").as_uri(), tmp_path / "profile") as opened:
+        opened.wait_for("!!document.querySelector('.nights td')")
+        widest = "Math.max(...[...document.querySelectorAll('*')].map(it => it.scrollWidth))"
+        assert opened.evaluate_on_screen(widest, width=400) <= 400
 
 
 def test_the_page_loads_nothing(page: Page) -> None:
