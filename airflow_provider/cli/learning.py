@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, replace
 from typing import Any
 from urllib.parse import unquote
 
-from airflow_provider.client.profile import Profile, look_up
+from airflow_provider.client.findings import parse_id
+from airflow_provider.client.http.wire import HttpResponse
+from airflow_provider.client.profile import LISTS, Profile, look_up
+from airflow_provider.client.responses import error_message
 from airflow_provider.client.settings import Endpoints
+from airflow_provider.exceptions import ComplianceProtocolError
 
 MAX_DEPTH = 3
 WORD = re.compile(r"[^\W\d_][^\W\d_ -]*([ _-][^\W\d_]+){0,3}")  # never an id or a token
+PART = re.compile(rf"({WORD.pattern}|v[0-9]+|{{assessment_id}})?")  # of a path
 # Names that services use, in the order of preference; case and separators do not count.
 NAMES = {
     "uuid": "uuid id jobid contentid documentid processingid requestid ticketid ticket number no key",
     "assessmentId": "assessmentid uuid id evaluationid analysisid requestid ticketid ticket number no key",
     "status": "status state phase stage jobstatus jobstate progress zustand",
-    "error": "error reason failure errormessage message",
     "codeName": "codename code shortname abbreviation slug key identifier",
     "name": "name title label fullname",
     "id": "id uuid frameworkid key number",
@@ -28,6 +32,17 @@ NAMES = {
     "criterionCodeName": "criterioncodename criterion rule control requirement article check code ref name",
     "assessmentResponseId": "assessmentresponseid responseid findingid id number no",
     "message": "message detail title description text reason error",
+}
+IDS = ("uuid", "assessmentId", "id", "assessmentResponseId")
+SAME = {"assessmentId": ("uuid", "id")}  # names that the client reads as well
+# What is learned from the answer to an operation: from its record, or from the first one of its list.
+LEARNED = {
+    "submit_file": ("uuid", "status"),
+    "get_status": ("status",),
+    "get_statuses": ("uuid", "status"),
+    "list_frameworks": ("id", "codeName", "name", "criteria"),
+    "submit_assessment": ("assessmentId", "status"),
+    "get_assessment": ("status",),
 }
 # Where services have their assessments, if not where the connection says; below the submit for the others.
 SUBMITS = ("assessment", "assess", "assessments/submit", "evaluations", "compliance-assessments", "analyses")
@@ -57,34 +72,12 @@ def normalize(text: object) -> str:
     return re.sub(r"[\W_]", "", str(text).casefold())
 
 
-def meaning_of(kind: str, word: object) -> str | None:
-    """Return the word of the contract for a word of `status` or `category` that is well known."""
-    found = (meaning for meaning, words in MEANINGS[kind].items() if normalize(word) in words.split())
-    return next(found, None)
-
-
-def leaves(value: Any, depth: int = MAX_DEPTH, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the path and the value of every field, those of objects in objects included."""
-    if isinstance(value, dict):
-        for name, item in value.items():
-            yield f"{path}{name}", item
-            if depth and "." not in name:
-                yield from leaves(item, depth - 1, f"{path}{name}.")
-
-
-def is_id(value: Any) -> bool:
-    """Return whether a value may be an id."""
-    return isinstance(value, int | str) and not isinstance(value, bool) and bool(str(value).strip())
-
-
-def is_text(value: Any) -> bool:
-    """Return whether a value is a text."""
-    return isinstance(value, str) and bool(value.strip())
-
-
-def is_table(value: Any) -> bool:
-    """Return whether a value is a list of objects."""
-    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
+def read_json(response: HttpResponse) -> Any:
+    """Return the JSON of an answer as the service sent it; None if it is not JSON."""
+    try:
+        return response.as_sent.json()
+    except ComplianceProtocolError:
+        return None
 
 
 class Learned:
@@ -106,9 +99,9 @@ class Learned:
     def extras(self) -> dict[str, Any]:
         """The extras `endpoints` and `profile`, without what is empty or the default."""
         fields = {name: names[0] if len(names) == 1 else names for name, names in self.fields.items()}
-        profile = _without_empty({"fields": fields, **self.words, "lists": self.lists})
         usual = asdict(Endpoints())
         paths = {name: path for name, path in self.paths.items() if path != usual[name]}
+        profile = _without_empty({"fields": fields, **self.words, "lists": self.lists})
         return _without_empty({"endpoints": paths, "profile": profile})
 
     @property
@@ -116,99 +109,126 @@ class Learned:
         """The profile so far."""
         return Profile.parse(self.extras.get("profile", {}))
 
-    def paths_of(self, endpoint: str) -> list[str]:
-        """Return where an endpoint may be, the likeliest path first."""
-        submit, known = self.paths["assessment_submit"], self.paths[endpoint]
-        if endpoint == "assessment_submit":
-            return list(dict.fromkeys([known, *(f"{submit.rpartition('/')[0]}/{path}" for path in SUBMITS)]))
-        below = (f"{submit}/{{assessment_id}}{end}" for end in BELOW[endpoint])
-        return list(dict.fromkeys([known, *below]))
+    def learn(self, operation: str, response: HttpResponse, ids: Collection[str]) -> None:
+        """Learn from an answer.
 
-    def learn_path(self, endpoint: str, path: str, identifier: str) -> None:
-        """Take the path of a Location that has the id and is otherwise made of words."""
-        parts = path.split("/")
-        words = [part for part in parts if part and unquote(part) != identifier]
-        is_plain = all(WORD.fullmatch(part) or (part[:1] == "v" and part[1:].isdigit()) for part in words)
-        if identifier in map(unquote, parts) and is_plain:
-            named = ("{assessment_id}" if unquote(part) == identifier else part for part in parts)
-            self.paths[endpoint] = "/".join(named)
-
-    def get(self, record: Any, name: str) -> Any:
-        """Return a field of a record as the contract names it, as far as it is known."""
-        converted = self.profile.convert(record)
-        return converted.get(name) if isinstance(converted, dict) else None
-
-    def learn_field(
-        self, name: str, record: Any, accept: Callable[[Any], bool], prefer: Sequence[object] = ()
-    ) -> str:
-        """Find a field of a record, if it is not known yet; return where it is, or an empty string.
-
-        :param accept: whether a value may be that of the field
-        :param prefer: values that it is likely to have
+        :param ids: values that the id in it is likely to have
         """
-        known = (*self.fields.get(name, ()), name)  # in the order in which they are converted
-        found = [(path, value) for path, value in leaves(record) if accept(value)]
-        for path in known:
-            if isinstance(record, dict) and accept(look_up(record, path)):
-                return str(path)
-        liked = {str(value) for value in prefer}
-        for path, value in sorted(found, key=lambda leaf: str(leaf[1]) not in liked):
-            if str(value) in liked:
-                return self._add(name, path)
-        for candidate in NAMES[name].split():
-            for path, _ in found:
-                if normalize(path.rpartition(".")[2]) == candidate:
-                    return self._add(name, path)
-        return ""
+        value = read_json(response)
+        if response.status >= 400:
+            if not error_message(replace(response, convert=self.profile.convert)):
+                self._find("message", value)
+            return
+        items = self.profile.unwrap(operation, value)
+        if operation in LISTS and isinstance(items, dict):
+            self.lists += [path for path, item in _leaves(items) if _is_table(item)][:1]
+            items = self.profile.unwrap(operation, value)
+        record = items[0] if isinstance(items, list) and items else items
+        names = LEARNED.get(operation, ())
+        for name in names:
+            self._find(name, record, ids if name in IDS else ())
+        if "status" in names:  # the trial asks for a batch of a job that has completed
+            self.learn_word("status", self.word(record), "COMPLETED" if operation == "get_statuses" else "")
+        for criterion in self._look_up("criteria", record) or () if "criteria" in names else ():
+            self._find("codeName", criterion)
+            self._find("name", criterion)
 
-    def learn_word(self, kind: str, word: object, meaning: str | None = None) -> str | None:
-        """Return what a word means, if that is known or well known; it is then a part of the profile."""
-        text = str(word).strip()
-        own = self.words[kind].get(text.casefold())
-        if text.upper() in MEANINGS[kind] and not own:
-            return text.upper()
-        found = meaning or own or meaning_of(kind, text)
-        if found and WORD.fullmatch(text):
-            self.words[kind][text.casefold()] = found
+    def learn_word(self, kind: str, word: str, meaning: str = "") -> str:
+        """Return what a word means: by the profile, the contract or common use; else `meaning`."""
+        of_contract = word.upper() if word.upper() in MEANINGS[kind] else ""
+        known = self.words[kind].get(word.casefold()) or of_contract
+        found = known or _meaning_of(kind, word) or meaning
+        if not known and found and WORD.fullmatch(word):
+            self.words[kind][word.casefold()] = found
         return found
 
-    def learn_list(self, value: Any) -> bool:
-        """Find the field in which a list is wrapped; return whether there is one."""
-        path = next((path for path, item in leaves(value) if is_table(item)), "")
-        if path and path not in self.lists:
-            self.lists.append(path)
-        return bool(path)
-
-    def learn_findings(self, results: Any, criteria: Sequence[str]) -> list[str]:
+    def learn_findings(self, results: Any, criteria: Collection[str]) -> list[str]:
         """Find the findings in results; return words of categories whose meaning is not known.
 
         :param criteria: code names and names of the criteria that were assessed
         """
-        tables = [("", results), *leaves(results)]
-        path, table = max(
-            ((path, item) for path, item in tables if is_table(item)),
-            key=lambda found: len(found[1]),
-            default=("", []),
-        )
-        if not table:
-            return []
-        if path and path != "results":
-            self._add("results", path)
+        tables = [(path, item) for path, item in [("", results), *_leaves(results)] if _is_table(item)]
+        path, table = max(tables, key=lambda found: len(found[1]), default=("", list[Any]([{}])))
+        if path not in ("", "results", *self.fields.get("results", ())):
+            self.fields.setdefault("results", []).append(path)
         first = table[0]
-        self.learn_field("assessmentResponseId", first, lambda value: is_id(value) and str(value).isdigit())
-        self.learn_field("criterionCodeName", first, is_text, criteria)
-        self.learn_field("rationale", first, is_text)
-        known = [path for path, value in leaves(first) if is_text(value) and meaning_of("category", value)]
-        path = self.learn_field("category", first, is_text, [look_up(first, path) for path in known])
-        words = {word for item in table if is_text(word := look_up(item, path))}
-        return sorted(word for word in words if self.learn_word("category", word) is None)
+        well_known = [str(value) for _, value in _leaves(first) if _meaning_of("category", value)]
+        self._find("assessmentResponseId", first)
+        self._find("criterionCodeName", first, criteria)
+        self._find("rationale", first)
+        self._find("category", first, well_known)
+        words = {str(word).strip() for item in table if (word := self._look_up("category", item))}
+        return sorted(word for word in words if not self.learn_word("category", word))
 
-    def _add(self, name: str, path: str) -> str:
-        if path != name and path not in self.fields.setdefault(name, []):
-            self.fields[name].append(path)
-        if not self.fields.get(name):
-            self.fields.pop(name, None)
-        return path
+    def learn_path(self, endpoint: str, path: str, identifier: str) -> None:
+        """Take the path of a Location that has the id and is otherwise made of words."""
+        parts = ["{assessment_id}" if unquote(part) == identifier else part for part in path.split("/")]
+        if "{assessment_id}" in parts and all(map(PART.fullmatch, parts)):
+            self.paths[endpoint] = "/".join(parts)
+
+    def paths_of(self, endpoint: str) -> list[str]:
+        """Return where an endpoint may be, the likeliest path first."""
+        submit, known = self.paths["assessment_submit"], self.paths[endpoint]
+        usual = [f"{submit}/{{assessment_id}}{end}" for end in BELOW.get(endpoint, ())]
+        if endpoint == "assessment_submit":
+            usual = [f"{submit.rpartition('/')[0]}/{path}" for path in SUBMITS]
+        return list(dict.fromkeys([known, *usual]))
+
+    def place(self, name: str, record: Any) -> str:
+        """Return where a field of the contract is in a record, if that is known; else an empty string."""
+        names = (name, *SAME.get(name, ()))
+        paths: list[str] = [path for known in names for path in (*self.fields.get(known, ()), known)]
+        is_object = isinstance(record, dict)
+        return next((path for path in paths if is_object and _accepts(name, look_up(record, path))), "")
+
+    def word(self, record: Any) -> str:
+        """Return the word of the service for the status in a record; an empty string if it is not a word."""
+        word = str(self._look_up("status", record) or "").strip()
+        return word if WORD.fullmatch(word) else ""
+
+    def _look_up(self, name: str, record: Any) -> Any:
+        path = self.place(name, record)
+        return look_up(record, path) if path else None
+
+    def _find(self, name: str, record: Any, likely: Collection[str] = ()) -> None:
+        """Find a field that is not known yet: by a value that it is likely to have, or by its name."""
+        if self.place(name, record):
+            return
+        found = [(path, str(value)) for path, value in _leaves(record) if _accepts(name, value)]
+        paths = [path for path, value in found if value in likely]
+        for candidate in NAMES[name].split():
+            paths += [path for path, _ in found if normalize(path.rpartition(".")[2]) == candidate]
+        if paths:
+            self.fields.setdefault(name, []).append(paths[0])
+
+
+def _meaning_of(kind: str, word: object) -> str | None:
+    """Return the word of the contract for a well-known word of `status` or `category`."""
+    found = (meaning for meaning, words in MEANINGS[kind].items() if normalize(word) in words.split())
+    return next(found, None)
+
+
+def _leaves(value: Any, depth: int = MAX_DEPTH, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the path and the value of every field, those of objects in objects included."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield f"{path}{name}", item
+            if depth and "." not in name:
+                yield from _leaves(item, depth - 1, f"{path}{name}.")
+
+
+def _accepts(name: str, value: Any) -> bool:
+    """Return whether a field may have a value."""
+    if name == "criteria":
+        return _is_table(value)
+    if name == "assessmentResponseId":
+        return parse_id(value) is not None
+    is_number = name in IDS and isinstance(value, int) and not isinstance(value, bool)
+    return is_number or (isinstance(value, str) and bool(value.strip()))
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
 
 
 def _without_empty(entries: dict[str, Any]) -> dict[str, Any]:

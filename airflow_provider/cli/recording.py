@@ -11,13 +11,12 @@ import codecs
 import json
 import re
 from contextlib import suppress
-from copy import copy
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from airflow_provider.cli.learning import BELOW, MEANINGS, NAMES, SUBMITS, normalize
+from airflow_provider.cli.learning import BELOW, MEANINGS, NAMES, SUBMITS, normalize, read_json
 from airflow_provider.client.profile import FIELDS
 from airflow_provider.client.settings import Endpoints
 from airflow_provider.text import mask
@@ -28,82 +27,61 @@ if TYPE_CHECKING:
 FORMAT = 1
 MAX_ITEMS = 20  # of a list
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)?")
-TYPES = (
-    "application/json",
-    "application/problem+json",
-    "application/octet-stream",
-    "text/plain",
-    "text/html",
-)
-SEGMENT = re.compile(
-    "api|v[0-9]|content-processing|file|url|status|batch|content|refresh|frameworks|criteria"
-)
-SEGMENTS = {
-    part
-    for path in (*asdict(Endpoints()).values(), *SUBMITS, *(end for ends in BELOW.values() for end in ends))
-    for part in ("/", *path.split("/"))
+TYPES = {
+    *("application/json", "application/problem+json", "application/octet-stream", "text/plain", "text/html")
 }
-WRAPPERS = (
+SEPARATOR = re.compile(r"([/.]|\{assessment_id\})")  # in paths, and in names of fields in fields
+USUAL = (
     "data list lists page pages total count body payload response record records object attributes meta job "
     "jobs document documents content contents task request assessments evaluation evaluations analysis "
-    "report verdict verdicts outcomes findings frameworks errors fault"
+    "report verdict verdicts outcomes findings frameworks errors fault failure errormessage api v1 v2 v3 "
+    "file url batch refresh content-processing profile fields endpoints"
 )
-USUAL = {
-    *map(normalize, FIELDS),
-    *WRAPPERS.split(),
-    *(word for names in NAMES.values() for word in names.split()),
-}
-WORDS = {"file", "url"} | {
+HARMLESS = {
     normalize(word)
-    for known in MEANINGS.values()
-    for meaning, words in known.items()
-    for word in (meaning, *words.split())
+    for text in (
+        *(USUAL, *NAMES.values(), *FIELDS, *SUBMITS, *asdict(Endpoints()), *asdict(Endpoints()).values()),
+        *(end for ends in BELOW.values() for end in ends),
+        *(f"{meaning} {words}" for known in MEANINGS.values() for meaning, words in known.items()),
+    )
+    for word in re.split("[ /]|{assessment_id}", text)
 }
 
 
 def write_recording(path: Path, trial: Trial) -> int:
     """Write a recording as JSON Lines: the extras, then an answer per line; return how many answers."""
-    redactor = _Redactor(trial)
-    lines = [{"format": FORMAT, "extra": redactor.extras()}, *map(redactor.answer, trial.answers)]
+    settings, answers = trial.settings, trial.client.answers
+    redactor = _Redactor(trial.ids, urlsplit(settings.base_url).path)
+    extras = {"format": FORMAT, "extra": redactor.value(trial.learned.extras)}
     with path.open("w") as file:
-        for line in lines:
-            file.write(mask(json.dumps(line), redactor.secrets) + "\n")
-    return len(trial.answers)
+        for line in (extras, *map(redactor.answer, answers)):
+            text = mask(json.dumps(line), [*settings.secrets, settings.username, settings.client_id])
+            file.write(f"{text}\n")
+    return len(answers)
 
 
 class _Redactor:
-    def __init__(self, trial: Trial) -> None:
-        settings, self._learned = trial.settings, trial.learned
-        self._base = urlsplit(settings.base_url).path
-        self._stand_ins: dict[str, str] = {value: f"{what}-1" for what, value in trial.ids.items()}
-        self._words = {word for words in trial.learned.words.values() for word in words}
-        self.secrets = [*settings.secrets, settings.username, settings.client_id]
+    """Replaces all that is not known to be harmless.
 
-    def extras(self) -> dict[str, Any]:
-        """Return the extras with the names and words that the answers have here."""
-        learned = copy(self._learned)
-        learned.fields = {name: [*map(self._name, paths)] for name, paths in learned.fields.items()}
-        learned.lists = [*map(self._name, learned.lists)]
-        learned.words = {
-            kind: {self._text(word): meaning for word, meaning in words.items()}
-            for kind, words in learned.words.items()
-        }
-        learned.paths = {name: self._segments(path) for name, path in learned.paths.items()}
-        return learned.extras
+    :param ids: of the job and of the assessment
+    :param base: path of the base URL
+    """
+
+    def __init__(self, ids: dict[str, str], base: str) -> None:
+        self._stand_ins = {value.casefold(): f"{what}-1" for what, value in ids.items()}
+        self._base = base
 
     def answer(self, answer: Answer) -> dict[str, Any]:
         """Return an answer as it is recorded."""
         response = answer.response
-        body: Any = "text" if response.body else ""
-        with suppress(ValueError, RecursionError):
-            body = self._value(json.loads(response.body))
+        body = self.value(read_json(response))
         return {
             "operation": answer.operation,
             "method": answer.method,
-            "path": self._path(urlsplit(answer.url).path),
+            "path": self._path(urlsplit(response.url).path),
             "status": response.status,
             "headers": self._headers(answer),
-            "body": body,
+            "body": "text" if body is None and response.body else body,
         }
 
     def _headers(self, answer: Answer) -> dict[str, str]:
@@ -120,35 +98,29 @@ class _Redactor:
         return headers
 
     def _path(self, path: str) -> str:
-        return self._segments(path.removeprefix(self._base))
+        return self._text(unquote(path.removeprefix(self._base)))
 
-    def _segments(self, path: str) -> str:
-        return "".join(
-            part if part in SEGMENTS or SEGMENT.fullmatch(part) else self._stand_in(part, "segment")
-            for part in map(unquote, re.split(r"(/|\{assessment_id\})", path))
-        )
-
-    def _name(self, path: str) -> str:
-        parts = path.split(".")
-        return ".".join(part if normalize(part) in USUAL else self._stand_in(part, "key") for part in parts)
-
-    def _text(self, value: str) -> str:
-        folded = value.strip().casefold()
-        if normalize(value) in WORDS:
-            return value
-        return self._stand_in(folded if folded in self._words else value, "text")
-
-    def _value(self, value: Any) -> Any:
+    def value(self, value: Any) -> Any:
+        """Return JSON of which only harmless names and words are left."""
         if isinstance(value, dict):
-            return {self._name(name): self._value(item) for name, item in value.items()}
+            return {self._text(name): self.value(item) for name, item in value.items()}
         if isinstance(value, list):
-            return [self._value(item) for item in value[:MAX_ITEMS]]
+            return [self.value(item) for item in value[:MAX_ITEMS]]
         if isinstance(value, bool) or value is None:
             return value
-        if isinstance(value, int | float):
-            kind, _, number = self._stand_in(str(value), "number").rpartition("-")
-            return int(number) if kind == "number" else f"{kind}-{number}"
-        return "2026-01-01T00:00:00Z" if TIME.fullmatch(value) else self._text(value)
+        if isinstance(value, str):
+            return "2026-01-01T00:00:00Z" if TIME.fullmatch(value) else self._text(value)
+        kind, _, number = self._stand_in(str(value), "number").rpartition("-")
+        return int(number) if kind == "number" else f"{kind}-{number}"
+
+    def _text(self, text: str) -> str:
+        """Return a text, a path, or the name of a field with its harmless parts."""
+        parts = SEPARATOR.split(text)
+        is_known = [SEPARATOR.fullmatch(part) or normalize(part) in HARMLESS for part in parts]
+        return "".join(
+            part if known else self._stand_in(part, "text")
+            for part, known in zip(parts, is_known, strict=True)
+        )
 
     def _stand_in(self, value: str, kind: str) -> str:
-        return self._stand_ins.setdefault(value, f"{kind}-{len(self._stand_ins) + 1}")
+        return self._stand_ins.setdefault(value.strip().casefold(), f"{kind}-{len(self._stand_ins) + 1}")

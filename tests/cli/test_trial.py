@@ -26,6 +26,7 @@ from tests.cli.foreign import (
     TicketService,
 )
 from tests.emulator.raw import Raw
+from tests.support.service import Reply
 
 VARIABLE = "AIRFLOW_CONN_COMPLIANCE_DEFAULT"
 
@@ -156,6 +157,36 @@ def test_a_step_that_fails_is_a_problem_and_nothing_is_left(
     assert said in found["message"]
     assert emulated_service.assessments() == []
     assert len(emulated_service.jobs()) == (line == "cancel job")
+
+
+def with_late_batches(service: TicketService, monkeypatch: pytest.MonkeyPatch) -> None:
+    late = lambda request: Reply(200, {"jobs": [service.job(number) for number in request.json["uuids"]]})  # noqa: E731
+    monkeypatch.setattr(service, "batch", late)
+
+
+def with_numbers_for_states(service: TicketService, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "job", lambda number, poll=False: {"jobId": number, "state": 3})
+
+
+@pytest.mark.parametrize("foreign", [TicketService], indirect=True)
+@pytest.mark.parametrize(
+    ("change", "line", "said"),
+    [
+        (with_late_batches, "batch of one", "not as completed"),  # "queued" does not become COMPLETED
+        (with_numbers_for_states, "job status", "there is a result, but no status that says so"),
+    ],
+)
+def test_a_status_that_would_keep_tasks_waiting_is_a_problem(
+    foreign: TicketService, change: Any, line: str, said: str, document: Path, call: Call,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    change(foreign, monkeypatch)
+    printed = call("doctor", "--json", "--try", document)
+    (found,) = [each for each in printed.lines if each["name"] == line]
+    assert (printed.code, found["status"]) == (1, "PROBLEM")
+    assert said in found["message"]
+    assert "COMPLETED" not in str(extras_of(printed).get("profile", {}).get("status", {}).get("queued"))
+    assert foreign.deleted == list(foreign.polled)
 
 
 @pytest.fixture(params=[TicketService, NamingService])
