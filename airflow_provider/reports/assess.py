@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider.reports.judge import JudgeStats
 from airflow_provider.reports.outcomes import count_documents
-from airflow_provider.reports.page import (
-    classify,
-    format_night,
-    read_time,
-    render,
-    split_source,
-    worst,
-)
+from airflow_provider.reports.page import Summary, classify, list_counts, render, split_source, summarize
 from airflow_provider.reports.verdicts import FrameworkCounts, VerdictCounts
 from airflow_provider.text import sanitize
 
@@ -28,9 +21,9 @@ if TYPE_CHECKING:
 MAX_DOCUMENTS = 20_000  # of the matrix
 MAX_RATIONALE_CHARS = 600
 RATIONALE_BUDGET_CHARS = 1_500_000
-RANKS = ("", "unchanged", "new or changed", "failed")  # of documents, the one that counts last
+RANKS = ("", "skipped", "completed", "failed")  # of documents, the one that counts last
 # What a document is counted as, by the letter of its worst verdict.
-DOCUMENTS = {
+WORST = {
     "S": "sufficiently regulated throughout",
     "N": "not sufficiently regulated in places",
     "M": "with something missing",
@@ -47,7 +40,7 @@ class VerdictStats(VerdictCounts):
     :param letters: of the verdicts, in the order of the criteria, by number of the framework and of the
         document; a point for none, and `F` if it has failed
     :param notes: why, by number of the document, of the framework and of the criterion
-    :param kinds: of documents, by number: see `count_documents`
+    :param kinds: of documents, by number: one of `RANKS`
     """
 
     documents: dict[str, int] = field(default_factory=dict)
@@ -86,20 +79,17 @@ class VerdictStats(VerdictCounts):
         # Most documents have the same as many others.
         rows[number] = intern("".join(letters.get(column, ".") for column in columns))
 
-    def sentences(self, *, is_compared: bool) -> Iterator[str]:
-        """Yield what the headline says."""
+    def summarize(self) -> Iterator[Summary]:
+        """Yield how good the night was, after the number of documents."""
         if self.kinds:
-            yield count_documents(Counter(self.kinds.values()))
-        yield from super().sentences(is_compared=is_compared)
+            yield "idle", "", count_documents(Counter(self.kinds.values()), len(self.kinds))
+        yield from super().summarize()
 
     def describe_framework(self, framework: FrameworkCounts) -> str:
         """Count the documents by the worst of their verdicts."""
         rows = self.letters[framework.number]
-        counts: Counter[str] = Counter()
-        for letters in rows.values():
-            found = letters.upper()
-            counts[next((letter for letter in "FMNUS" if letter in found), "")] += 1
-        counted = ", ".join(f"{counts[kind]:,} {words}" for kind, words in DOCUMENTS.items() if counts[kind])
+        counts = Counter(next((one for one in "FMNUS" if one in row.upper()), "") for row in rows.values())
+        counted = list_counts(counts, WORST)
         return f"Documents: {counted}." if counted else ""
 
     def matrix(self) -> dict[str, Any]:
@@ -145,23 +135,16 @@ def render_verdicts(
     :param warnings: what there is less of than expected; shown first
     :param judge: what golden documents and decisions say about the judge
     """
-    is_compared = last_night is not None
     judge = judge or JudgeStats()
-    less = [("warn", "The judge has drifted")] if judge.numbers["drifted"] else []
-    less += [("warn", "Less than expected")] if warnings else []
-    tone, status = worst([("idle", "Nothing to do"), *less, *stats.states()])
-    headline = " ".join(stats.sentences(is_compared=is_compared)) or "There were no documents to assess."
+    less = [("warn", "The judge has drifted", "")] if judge.numbers["drifted"] else []
+    less += [("warn", "Less than expected", "")] if warnings else []
     return render(
         "assess.html",
+        summary=summarize([*less, *stats.summarize()], "There were no documents to assess."),
         run=run,
-        ended=read_time(run.ended),
-        night=format_night(night),
-        last_night=format_night(last_night),
-        tone=tone,
-        status=status,
-        headline=headline,
+        night=night,
+        last_night=last_night,
         verdicts=stats,
-        is_compared=is_compared,
         without_text=without_text,
         files=files,
         warnings=warnings,
@@ -175,7 +158,7 @@ def _kind_of(cell: Mapping[str, Any]) -> str:
     if cell["status"] != "COMPLETED":
         return "failed"
     is_same_text = cell.get("carried_from") or cell.get("because") in ("framework", "judge")
-    return "unchanged" if is_same_text else "new or changed"
+    return "skipped" if is_same_text else "completed"
 
 
 def _explain(finding: Mapping[str, Any]) -> str:

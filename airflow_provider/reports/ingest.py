@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow_provider.reports.charts import DURATIONS, SIZES, StackedBar, plot_histogram, plot_times
-from airflow_provider.reports.outcomes import MAX_ATTEMPTS, OutcomeStats, Row, summarize
-from airflow_provider.reports.page import percent, read_time, render
+from airflow_provider.reports.outcomes import MAX_ATTEMPTS, OutcomeStats, Row
+from airflow_provider.reports.page import percent, read_time, render, summarize
 
 ATTEMPTS = {1: "Once", 2: "Twice", 3: "3 times", 4: "4 times", MAX_ATTEMPTS: "5 or more"}
 
@@ -48,15 +48,12 @@ def render_report(rows: Iterable[Row], run: Run) -> str:
     for row in rows:
         stats.add(row)
     started, ended = read_time(run.started), read_time(run.ended)
-    tone, status, headline = summarize(stats)
     return render(
         "ingest.html",
+        summary=summarize(stats.summarize(), "The run had no documents."),
         run=run,
         started=started,
         ended=ended,
-        tone=tone,
-        status=status,
-        headline=headline,
         stats=stats,
         quantile=quantile,
         throughput=plot_times(stats.completed_at, started, ended),

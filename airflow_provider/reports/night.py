@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from airflow_provider.reports.judge import JudgeStats
-from airflow_provider.reports.outcomes import OutcomeStats, summarize
-from airflow_provider.reports.page import format_night, limit_source, plural, render, worst
+from airflow_provider.reports.outcomes import OutcomeStats
+from airflow_provider.reports.page import Summary, plural, render, summarize
 from airflow_provider.reports.trend import JUDGE_CHARTS, TrendPoint, plot_trend
 from airflow_provider.reports.verdicts import VerdictCounts
 from airflow_provider.text import sanitize
@@ -53,21 +53,17 @@ def render_night(
     points = [TrendPoint.parse(record["night"], record["totals"]), *earlier]
     return render(
         "night.html",
+        summary=(tone, status, _COUNT.sub("\u00a0", headline)),
         record=record,
         advise=advise,
         documents=documents,
         verdicts=verdicts,
-        is_compared=_is_compared(verdicts),
-        night=format_night(record["night"]),
-        tone=tone,
-        status=status,
-        headline=_COUNT.sub("\u00a0", headline),
-        last_night=format_night(trend[0][0]) if trend else "",
+        last_night=trend[0][0] if trend else "",
         more_documents=documents.total - earlier[0].numbers["documents"] if earlier else 0,
         trend=plot_trend(points),
         judge=judge,
         judge_trend=plot_trend(points, JUDGE_CHARTS),
-        vanished=[limit_source(source) for source in vanished],
+        vanished=vanished,
         rules=rules,
         files={
             title: [manifest for manifest in record["manifests"] if manifest["kind"] == kind]
@@ -87,45 +83,29 @@ def advise(instance: object) -> str:
     return "see its log, then clear it with all tasks downstream"
 
 
-def _is_compared(verdicts: VerdictCounts) -> bool:
-    return verdicts.total > verdicts.new  # any verdict had one in the previous night
-
-
-def summarize_night(
-    record: Mapping[str, Any], documents: OutcomeStats, verdicts: VerdictCounts
-) -> tuple[str, str, str]:
+def summarize_night(record: Mapping[str, Any], documents: OutcomeStats, verdicts: VerdictCounts) -> Summary:
     """Return the tone, the status and the headline: of several problems, the worst."""
-    states = [("idle", "Nothing to do")]
-    sentences = []
-    if missing := len(record["missing"]):
-        states.append(("bad", "Incomplete"))
-        more = f" and {missing - 1:,} more" if missing > 1 else ""
-        named = f"{sanitize(record['missing'][0], 200)}{more}"
-        sentences.append(f"{plural(missing, 'task')} of this night left no manifest: {named}.")
+    parts = [*_find_problems(record, documents), *verdicts.summarize(), *documents.summarize()]
+    return summarize(parts, "There was nothing to do in this night.")
+
+
+def _find_problems(record: Mapping[str, Any], documents: OutcomeStats) -> Iterator[Summary]:
+    """Yield what is wrong with a night, apart from its documents and verdicts."""
+    if missing := record["missing"]:
+        more = f" and {len(missing) - 1:,} more" if missing[1:] else ""
+        tasks = f"{plural(len(missing), 'task')} of this night left no manifest"
+        yield "bad", "Incomplete", f"{tasks}: {sanitize(missing[0], 200)}{more}."
     if vanished := record["totals"]["vanished"]:
-        states.append(("warn", f"{vanished:,} vanished") if documents.total else ("bad", "No documents"))
         day = sanitize(record["compared_with"]["night"])[:10]
-        sentences.append(f"{plural(vanished, 'document')} of the night of {day} vanished.")
+        tone, status = ("warn", f"{vanished:,} vanished") if documents.total else ("bad", "No documents")
+        yield tone, status, f"{plural(vanished)} of the night of {day} vanished."
     if record["gone_frameworks"]:
         gone = plural(len(record["gone_frameworks"]), "framework")
-        states.append(("warn", f"{gone} gone"))
-        sentences.append(f"{gone} of the previous night without a verdict.")
+        yield "warn", f"{gone} gone", f"{gone} of the previous night without a verdict."
     if drifted := record["totals"].get("drifted"):
-        states.append(("warn", "The judge has drifted"))
-        sentences.append(f"The judge has drifted on {drifted:,} of its criteria.")
+        yield "warn", "The judge has drifted", f"The judge has drifted on {drifted:,} of its criteria."
     if record["warnings"]:
-        states.append(("warn", "Less than expected"))
+        yield "warn", "Less than expected", ""
     if record["failed_tasks"]:
-        states.append(("warn", f"{plural(len(record['failed_tasks']), 'task')} failed"))
-        sentences.append(f"{plural(len(record['failed_tasks']), 'task')} failed.")
-    states += verdicts.states()
-    sentences += verdicts.sentences(is_compared=_is_compared(verdicts))
-    if documents.total:
-        tone, status, sentence = summarize(documents)
-        states.append((tone, status))
-        sentences.append(sentence)
-    tone, status = worst(states)
-    if tone == "good" and documents.total and verdicts.cells:
-        status = "Complete"
-    headline = " ".join(sentences) or "There was nothing to do in this night."
-    return tone, status, headline
+        failed = f"{plural(len(record['failed_tasks']), 'task')} failed"
+        yield "warn", failed, f"{failed}."

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from array import array
+from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from airflow_provider.reports.charts import StackedBar
-from airflow_provider.reports.page import DOCUMENTS, limit_source, plural, read_number, read_time
+from airflow_provider.reports.page import (
+    DOCUMENTS,
+    Summary,
+    limit_source,
+    list_counts,
+    plural,
+    read_number,
+    read_time,
+)
 from airflow_provider.text import generalize, sanitize
 
 Row = Mapping[str, Any]
@@ -23,7 +31,7 @@ KINDS = ("Web page", "PDF", "DOCX", "Other")
 MAX_REASONS = 500
 MAX_STATUSES = 20
 MAX_SHOWN_REASONS = 12
-MAX_NAMED = 20  # sources of a reason
+MAX_NAMED = 20  # documents of a reason, or of a kind of change
 MAX_FAILURES = 500
 MAX_RANKED = 10
 MAX_ATTEMPTS = 5
@@ -44,43 +52,53 @@ class Top(Generic[T]):
     def add(self, item: T) -> None:
         """Count an item, and keep it if it is one of the first."""
         self.total += 1
-        self._kept.append(item)
-        if len(self._kept) >= 2 * self._limit:
-            self._kept = list(self)
+        insort(self._kept, item, key=self._order)
+        del self._kept[self._limit :]
 
     def __iter__(self) -> Iterator[T]:
-        return iter(heapq.nsmallest(self._limit, self._kept, key=self._order))
+        return iter(self._kept)
+
+
+@dataclass
+class Kind:
+    """How often something has happened, and the first documents."""
+
+    total: int = 0
+    sources: list[str] = field(default_factory=list)
+
+    def add(self, source: object) -> None:
+        """Count it, and name the document if there are few yet."""
+        self.total += 1
+        if len(self.sources) < MAX_NAMED and (name := limit_source(source)) not in self.sources:
+            self.sources.append(name)
 
 
 @dataclass
 class Reasons:
-    """Why something failed: how often for each reason, and the first sources."""
+    """Why something failed, by reason."""
 
     total: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
-    sources: dict[str, list[str]] = field(default_factory=dict)
+    kinds: dict[str, Kind] = field(default_factory=dict)
 
     def add(self, reason: str, source: object) -> None:
         """Count a failure; reasons beyond `MAX_REASONS` only in the total."""
         self.total += 1
         is_given_up = reason.startswith(GIVEN_UP)
         reason = f"{GIVEN_UP} too many nights in a row" if is_given_up else generalize(reason)
-        if reason in self.counts or len(self.counts) < MAX_REASONS:
-            self.counts[reason] += 1
-            named = self.sources.setdefault(reason, [])
-            if len(named) < MAX_NAMED and (name := limit_source(source)) not in named:
-                named.append(name)
+        if reason in self.kinds or len(self.kinds) < MAX_REASONS:
+            self.kinds.setdefault(reason, Kind()).add(source)
 
     @property
     def bars(self) -> list[tuple[StackedBar, list[str], bool]]:
         """Return the most frequent ones, each with its first sources, and whether there may be more."""
+        most = sorted(self.kinds.items(), key=lambda item: -item[1].total)[:MAX_SHOWN_REASONS]
         return [
             (
-                StackedBar(reason or "(no reason given)", {"failed": number}),
-                self.sources[reason],
-                number > len(self.sources[reason]) == MAX_NAMED,
+                StackedBar(reason or "(no reason given)", {"failed": kind.total}),
+                kind.sources,
+                kind.total > len(kind.sources) == MAX_NAMED,
             )
-            for reason, number in self.counts.most_common(MAX_SHOWN_REASONS)
+            for reason, kind in most
         ]
 
 
@@ -137,6 +155,17 @@ class OutcomeStats:
         elif outcome != "skipped":
             self._add_failure(row, outcome)
 
+    def summarize(self) -> Iterator[Summary]:
+        """Yield how good a run was that had documents."""
+        total, failed = self.total, self.reasons.total
+        headline = count_documents({**self.outcomes, "failed": failed}, total)
+        if 2 * failed >= total > 0:
+            yield "bad", f"{'All' if failed == total else 'Most'} failed", headline
+        elif failed:
+            yield "warn", "Some failed", headline
+        elif total:
+            yield "good", "Nothing new" if self.outcomes["skipped"] == total else "No failures", headline
+
     def _add_completed(self, row: Row) -> None:
         submitted, completed = read_time(row.get("submitted_at")), read_time(row.get("completed_at"))
         if completed is not None:
@@ -177,20 +206,6 @@ def detect_kind(source: object) -> str:
     return "Web page" if is_url else "Other"
 
 
-def count_documents(counts: Mapping[str, int]) -> str:
-    """Return a sentence with the number of documents of each kind."""
-    counted = ", ".join(f"{counts[kind]:,} {kind}" for kind in DOCUMENTS.values() if counts[kind])
-    return f"{plural(sum(counts.values()))}: {counted}."
-
-
-def summarize(stats: OutcomeStats) -> tuple[str, str, str]:
-    """Return the tone, the status and the headline of a report."""
-    total, failed = stats.total, stats.reasons.total
-    if not total:
-        return "idle", "Nothing to do", "The run had no documents."
-    completed, skipped = stats.outcomes["completed"], stats.outcomes["skipped"]
-    headline = count_documents({"new or changed": completed, "unchanged": skipped, "failed": failed})
-    if failed:
-        is_bad, status = 2 * failed >= total, "All" if failed == total else "Most"
-        return ("bad", f"{status} failed", headline) if is_bad else ("warn", "Some failed", headline)
-    return "good", "Nothing new" if skipped == total else "No failures", headline
+def count_documents(counts: Mapping[str, int], total: int) -> str:
+    """Return a sentence with the number of documents, and of those with each outcome."""
+    return f"{plural(total)}: {list_counts(counts, DOCUMENTS)}."

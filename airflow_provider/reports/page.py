@@ -10,11 +10,11 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from airflow_provider.severity import INSUFFICIENT, MISSING, SUFFICIENT, is_worse, normalize_category
+from airflow_provider.severity import INSUFFICIENT, MISSING, SUFFICIENT, normalize_category
 from airflow_provider.text import one_line, redact_text, sanitize
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from jinja2 import Environment
 
@@ -38,10 +38,11 @@ CAUSES = {
 }
 UNDECIDED = {"none": "left undecided", "expired": "expired"}  # decisions that say that no one has decided
 DOCUMENTS = {"completed": "new or changed", "skipped": "unchanged", "failed": "failed"}  # words, by outcome
+CELLS = {"assessed": "assessed tonight", "carried": "carried forward", "failed": "failed"}
 TONES = ("idle", "good", "warn", "bad")  # of a page, the worst last
 
-State = tuple[str, str]
-"""A tone, and the words for it."""
+Summary = tuple[str, str, str]
+"""A tone, the words for it, and a sentence for the headline; the sentence may be empty."""
 
 
 def limit_source(source: object, limit: int = MAX_SOURCE_CHARS) -> str:
@@ -88,9 +89,16 @@ def plural(number: int, noun: str = "document") -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def worst(states: Iterable[State]) -> State:
-    """Return the worst of several states, the first of equal ones."""
-    return max(states, key=lambda state: TONES.index(state[0]))
+def list_counts(counts: Mapping[str, int], words: Mapping[str, str]) -> str:
+    """Return the numbers that are not 0, in the order of their words: `3 unchanged, 1 failed`."""
+    return ", ".join(f"{counts[kind]:,} {word}" for kind, word in words.items() if counts.get(kind))
+
+
+def summarize(parts: Iterable[Summary], otherwise: str) -> Summary:
+    """Return the worst tone, of equal ones the first, and all sentences."""
+    found = [("idle", "Nothing to do", ""), *parts]
+    tone, status, _ = max(found, key=lambda part: TONES.index(part[0]))
+    return tone, status, " ".join(sentence for *_, sentence in found if sentence) or otherwise
 
 
 def percent(part: int, whole: int) -> str:
@@ -199,12 +207,12 @@ def _environment() -> Environment:
         text, _, _ = loader.get_source(environment, file)
         digest = b64encode(sha256(text.encode()).digest()).decode()
         environment.globals.update({name: text, f"{name}_digest": f"sha256-{digest}"})
-    environment.globals |= {"legend": LEGEND, "causes": CAUSES, "outcome_words": DOCUMENTS}
-    environment.globals["undecided"] = UNDECIDED
+    environment.globals |= {"legend": LEGEND, "causes": CAUSES, "undecided": UNDECIDED}
+    environment.globals |= {"outcome_words": DOCUMENTS, "cell_words": CELLS}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     shown = (
-        *(classify, duration, format_night, is_worse, limit_source, moment, percent, plural, rate),
-        *(read_number, sanitize, size, split_source, verdict_words),
+        *(classify, duration, format_night, limit_source, list_counts, moment, percent, plural, rate),
+        *(read_number, read_time, sanitize, size, split_source, verdict_words),
     )
     environment.filters.update({function.__name__: function for function in shown})
     environment.filters |= {"documents": plural, "count": "{:,}".format}

@@ -8,19 +8,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider.reports.charts import StackedBar
-from airflow_provider.reports.outcomes import Reasons, Row, Top
-from airflow_provider.reports.page import CAUSES, UNDECIDED, State, classify, limit_source, percent, plural
+from airflow_provider.reports.outcomes import Kind, Reasons, Row, Top
+from airflow_provider.reports.page import (
+    CAUSES,
+    CELLS,
+    UNDECIDED,
+    Summary,
+    classify,
+    list_counts,
+    percent,
+    plural,
+)
 from airflow_provider.severity import INSUFFICIENT, MISSING, is_worse, normalize_category
 from airflow_provider.text import sanitize
 
 MAX_CHANGES = 100  # kinds of change that a page shows
-MAX_SOURCES = 20  # of each
-MAX_NAMED = 3  # criteria in one sentence
+MAX_CAUSES = 3  # criteria in one sentence
 MAX_SHOWN_DECISIONS = 30  # of earlier nights
 MAX_MADE_DECISIONS = 500  # in this night
 MAX_CRITERIA = 2000  # that are counted, of all frameworks together
 MAX_NAME_CHARS = 400
 REST = "(others)"
+ANSWERS = {word: word for word in ("decided", *UNDECIDED.values())}
 
 
 def to_name(value: object) -> str:
@@ -73,22 +82,18 @@ class FrameworkCounts:
 
 
 @dataclass
-class Change:
+class Change(Kind):
     """Verdicts on one criterion that changed in the same way, for the same cause.
 
     :param row: the first of them
-    :param sources: of the first documents
     """
 
-    row: Row
-    is_worse: bool
-    total: int = 0
-    sources: list[str] = field(default_factory=list)
+    row: Row = field(default_factory=dict)
 
     @property
-    def unnamed(self) -> int:
-        """How many documents are not among the first."""
-        return self.total - len(self.sources)
+    def is_worse(self) -> bool:
+        """Whether the verdicts became worse."""
+        return is_worse(self.row["changed_from"], self.row.get("category"))
 
 
 def _find_cause(row: Row) -> tuple[str, str] | None:
@@ -133,8 +138,7 @@ class VerdictCounts:
     answers: Counter[str] = field(default_factory=Counter)
     unasked: int = 0
     _asked: set[tuple[str, ...]] = field(default_factory=set)
-    _changes: dict[str, Change] = field(default_factory=dict)
-    _criteria: int = 0
+    _changes: dict[tuple[str, ...], Change] = field(default_factory=dict)
     _with_findings: int = 0
     _last_cell: tuple[Any, Any] | None = None
     _last_sources: dict[tuple[str, str], Any] = field(default_factory=dict)  # rows of one follow each other
@@ -148,6 +152,11 @@ class VerdictCounts:
     def total(self) -> int:
         """The number of verdicts."""
         return self.categories.total()
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether any verdict had one in the previous night."""
+        return self.total > self.new
 
     @property
     def without_findings(self) -> int:
@@ -199,18 +208,35 @@ class VerdictCounts:
         self._asked.add(_find_question(row))
         self.made.add({**about, **categories, "expert": expert, "expert_rationale": rationale})
 
+    def add_gone(self, framework: str, criteria: Iterable[str]) -> None:
+        """Count verdicts of the previous night that a document no longer has."""
+        self.gone.update((framework, criterion) for criterion in sorted(criteria))
+
     def _add_change(self, row: Row) -> None:
-        became_worse = is_worse(row["changed_from"], row.get("category"))
         self.changed += 1
-        self.worse += became_worse
+        self.worse += is_worse(row["changed_from"], row.get("category"))
         self.unasked += not row.get("expert") and _find_question(row) not in self._asked
         names = ("framework", "criterion", "because", "changed_from", "category")
-        key = "\n".join(to_name(row.get(name)) for name in names)
+        key = tuple(to_name(row.get(name)) for name in names)
         if key in self._changes or len(self._changes) < MAX_CRITERIA:
-            change = self._changes.setdefault(key, Change(row, became_worse))
-            change.total += 1
-            if len(change.sources) < MAX_SOURCES:
-                change.sources.append(limit_source(row.get("source")))
+            self._changes.setdefault(key, Change(row=row)).add(row.get("source"))
+
+    def _find_framework(self, row: Row) -> FrameworkCounts:
+        name = to_name(row.get("framework"))
+        if name not in self.frameworks and len(self.frameworks) >= MAX_CRITERIA:
+            name = REST
+        return self.frameworks.setdefault(name, FrameworkCounts(name, len(self.frameworks)))
+
+    def _find_criterion(self, criteria: dict[str, CriterionCounts], row: Row) -> CriterionCounts:
+        name = to_name(row.get("criterion"))
+        if name in criteria:
+            return criteria[name]
+        title = sanitize(row.get("title"), MAX_NAME_CHARS)
+        if sum(len(framework.criteria) for framework in self.frameworks.values()) >= MAX_CRITERIA:
+            name, title = REST, ""
+        return criteria.setdefault(name, CriterionCounts(len(criteria), title))
+
+    # -- what a page shows
 
     @property
     def changes(self) -> list[Change]:
@@ -230,7 +256,7 @@ class VerdictCounts:
             counted = f"{worse.total():,} worse, {better:,} better"
             again = f"{plural(number)} {'was' if number == 1 else 'were'} assessed again"
             if key[0] == "framework":
-                named = [f"{count:,} got worse on {name}" for name, count in (+worse).most_common(MAX_NAMED)]
+                named = [f"{count:,} got worse on {name}" for name, count in (+worse).most_common(MAX_CAUSES)]
                 same = f" although their text is the same: {', '.join(named)}" if named else ""
                 yield f"{sanitize(key[1], 100)} has changed: {again}, {counted}{same}."
             elif key[0] in ("document", "both"):
@@ -239,72 +265,34 @@ class VerdictCounts:
             else:
                 yield f"{again} with the same text and framework: {counted}."
 
-    def _find_framework(self, row: Row) -> FrameworkCounts:
-        name = to_name(row.get("framework"))
-        if name in self.frameworks:
-            return self.frameworks[name]
-        if len(self.frameworks) >= MAX_CRITERIA:
-            name = REST
-        return self.frameworks.setdefault(name, FrameworkCounts(name, len(self.frameworks)))
-
-    def _find_criterion(self, criteria: dict[str, CriterionCounts], row: Row) -> CriterionCounts:
-        name = to_name(row.get("criterion"))
-        if name in criteria:
-            return criteria[name]
-        title = sanitize(row.get("title"), MAX_NAME_CHARS)
-        if self._criteria >= MAX_CRITERIA:
-            name, title = REST, ""
-        self._criteria += 1
-        return criteria.setdefault(name, CriterionCounts(len(criteria), title))
-
-    def add_gone(self, framework: str, criteria: Iterable[str]) -> None:
-        """Count verdicts of the previous night that a document no longer has."""
-        self.gone.update((framework, criterion) for criterion in sorted(criteria))
-
-    # -- what a page shows
-
-    def states(self) -> Iterator[State]:
-        """Yield how good the night was."""
-        failed = self.cells["failed"]
-        if self.cells:
-            yield "good", "Complete"
-        if failed:
-            is_all = failed == self.cells.total()
-            yield ("bad", "Nothing assessed") if is_all else ("warn", f"{failed:,} not assessed")
-        if self.without_findings:
-            yield "warn", f"{self.without_findings:,} without findings"
-        if self.worse:
-            yield "warn", f"{self.worse:,} got worse"
-
-    def sentences(self, *, is_compared: bool) -> Iterator[str]:
-        """Yield what a headline says.
-
-        :param is_compared: whether there was a verdict in the previous night
-        """
+    def summarize(self) -> Iterator[Summary]:
+        """Yield how good the night was, and what a headline says."""
+        sentence, failed = "", self.cells["failed"]
         if self.changed:
             better = self.changed - self.worse
-            yield f"{plural(self.changed, 'verdict')} changed: {self.worse:,} worse, {better:,} better."
-        elif is_compared and self.total:
-            yield "No verdict changed."
+            sentence = f"{plural(self.changed, 'verdict')} changed: {self.worse:,} worse, {better:,} better."
+        elif self.is_compared:
+            sentence = "No verdict changed."
         elif self.total:
             missing, insufficient = self.categories[MISSING], self.categories[INSUFFICIENT]
-            yield (
-                f"The first night with verdicts: {missing:,} missing, {insufficient:,} not sufficiently "
-                f"regulated, of {self.total:,}."
-            )
-        if self.cells["failed"]:
-            yield f"{plural(self.cells['failed'], 'assessment')} failed."
+            counted = f"{missing:,} missing, {insufficient:,} not sufficiently regulated, of {self.total:,}"
+            sentence = f"The first night with verdicts: {counted}."
+        yield "good" if self.cells else "idle", "Complete", sentence
+        if failed:
+            is_all = failed == self.cells.total()
+            tone, status = ("bad", "Nothing assessed") if is_all else ("warn", f"{failed:,} not assessed")
+            yield tone, status, f"{plural(failed, 'assessment')} failed."
+        if self.without_findings:
+            yield "warn", f"{self.without_findings:,} without findings", ""
+        if self.worse:
+            yield "warn", f"{self.worse:,} got worse", ""
 
     def describe_answers(self) -> str:
         """Return how many findings on forms were decided; empty without forms."""
-        kinds = ("decided", *UNDECIDED.values())
-        counted = ", ".join(f"{self.answers[kind]:,} {kind}" for kind in kinds if self.answers[kind])
+        counted = list_counts(self.answers, ANSWERS)
         unasked = f" No one was asked about {plural(self.unasked, 'changed verdict')}."
-        return f"On forms of this night: {counted}.{unasked * bool(self.unasked)}" if counted else ""
+        return f"On forms of this night: {counted}.{unasked if self.unasked else ''}" if counted else ""
 
     def describe_framework(self, framework: FrameworkCounts) -> str:
         """Return what became of its documents."""
-        cells = framework.cells
-        failed = f", {cells['failed']:,} failed" if cells["failed"] else ""
-        counted = f"{cells['assessed']:,} assessed tonight, {cells['carried']:,} carried forward"
-        return f"Documents: {counted}{failed}."
+        return f"Documents: {list_counts(framework.cells, CELLS) or 'none'}."

@@ -14,7 +14,7 @@ from airflow_provider.reports import assess, verdicts
 from airflow_provider.reports.assess import VerdictStats, render_verdicts
 from airflow_provider.reports.ingest import Run
 from airflow_provider.reports.verdicts import VerdictCounts
-from tests.reports.pages import BAD, GOOD, MISSING, Page, cell, finding
+from tests.reports.pages import BAD, GOOD, MISSING, NIGHT, Page, cell, finding
 
 RUN = Run(
     dag_id="nightly",
@@ -112,7 +112,7 @@ def test_cells_and_criteria_are_counted_and_the_rest_beyond_a_limit_together(mon
         counts.add_finding(finding(number // 2, f"D-{number}"))
     (dora, gdpr) = counts.frameworks.values()
     assert counts.describe_framework(dora) == ("Documents: 1 assessed tonight, 1 carried forward, 1 failed.")
-    assert counts.describe_framework(gdpr) == "Documents: 1 assessed tonight, 0 carried forward."
+    assert counts.describe_framework(gdpr) == "Documents: 1 assessed tonight."
     assert list(dora.criteria) == ["D-0", "D-1", "(others)"]
     assert (dora.number, gdpr.number, counts.without_findings, counts.total) == (0, 1, 1, 4)
     counts.add_cell(cell(1, framework="NIS2"))
@@ -123,8 +123,11 @@ def test_cells_and_criteria_are_counted_and_the_rest_beyond_a_limit_together(mon
 def test_an_unchanged_a_first_and_an_empty_night_say_so() -> None:
     stats = collect((cell(1), [finding(), finding(1, "D-2", MISSING)]))
     assert page(stats).text("h1") == "1 document: 1 new or changed. No verdict changed."
-    assert "The first night with verdicts: 1 missing, 0 not sufficiently" in page(stats, None).text("h1")
-    assert "There is nothing to compare with" in page(stats, None).text(".changes")
+    new = [finding(first_seen=NIGHT), finding(1, "D-2", MISSING, first_seen=NIGHT)]
+    first = page(collect((cell(1), new)), None)
+    assert "The first night with verdicts: 1 missing, 0 not sufficiently" in first.text("h1")
+    assert "There is nothing to compare with" in first.text(".changes")
+    assert "Compared with" not in first.text(".facts")
     empty = page(VerdictStats(), None)
     assert empty.headline == ("There were no documents to assess.", "Nothing to do", "idle")
     assert not empty.tree.css("#verdicts, script")

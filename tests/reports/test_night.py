@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from airflow_provider.reports import verdicts
 from airflow_provider.reports.cutting import cut
-from airflow_provider.reports.outcomes import MAX_REPEATED
-from airflow_provider.reports.verdicts import MAX_CHANGES, MAX_MADE_DECISIONS, MAX_SOURCES, REST
+from airflow_provider.reports.outcomes import MAX_NAMED, MAX_REPEATED
+from airflow_provider.reports.verdicts import MAX_CHANGES, MAX_MADE_DECISIONS, REST
 from tests.reports.pages import (
     ATTACKS,
     BAD,
@@ -167,7 +167,7 @@ def test_changes_show_the_worse_first_with_the_reason_behind_a_click() -> None:
     assert (len(rows), len(shown.texts(".changes > table tbody tr"))) == (MAX_CHANGES, 10)
     assert shown.text(".changes .more > summary") == "90 more"
     assert "1 worse, 3,000 better. All are in the findings" in shown.section("What changed")
-    assert rows[1].count(".pdf") == MAX_SOURCES
+    assert rows[1].count(".pdf") == MAX_NAMED
     assert "and 24 more documents" in rows[1]
     assert "and 5 more, in the findings" in rows[1]
 
