@@ -82,7 +82,7 @@ class VerdictStats(VerdictCounts):
     def summarize(self) -> Iterator[Summary]:
         """Yield how good the night was, after the number of documents."""
         if self.kinds:
-            yield "idle", "", count_documents(Counter(self.kinds.values()), len(self.kinds))
+            yield "idle", "", count_documents(Counter(self.kinds.values()))
         yield from super().summarize()
 
     def describe_framework(self, framework: FrameworkCounts) -> str:

@@ -133,11 +133,6 @@ class ColumnChart:
     cut: Sequence[str] = ()
     is_tall: bool = False
 
-    @property
-    def total(self) -> int:
-        """What all bars stand for."""
-        return sum(number for column in self.columns for _, number, _, _ in column.segments)
-
 
 def _plot_bars(
     title: str,
@@ -206,17 +201,11 @@ def choose_ticks(candidates: Iterable[list[Tick]]) -> list[Tick]:
 
 
 def plot_times(times: Sequence[int], start: float | None, end: float | None) -> ColumnChart | None:
-    """Return the histogram of Unix timestamps, None without any.
-
-    It spans the time from start to end if most events are in it, else that of all events.
-    """
+    """Return the histogram of Unix timestamps, None without any; if known, from start to end."""
     if not times:
         return None
-    first, last = min(times), max(times)
-    if start is not None and end is not None and start <= end:
-        low, high = math.floor(start), math.floor(end)
-        if 2 * sum(low <= time <= high for time in times) >= len(times):
-            first, last = low, high
+    known = [math.floor(time) for time in (start, end) if time is not None]
+    first, last = min([*times, *known]), max([*times, *known])
     width = next(step for step in TIME_STEPS_SECONDS if last - first + 1 <= MAX_BARS * step)
     first -= first % width
     counts = Counter((time - first) // width for time in times)

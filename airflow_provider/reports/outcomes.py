@@ -26,10 +26,8 @@ Row = Mapping[str, Any]
 Ranked = tuple[float, Row]
 T = TypeVar("T")
 
-OUTCOMES = ("completed", "failed", "cancelled", "skipped", "other")
 KINDS = ("Web page", "PDF", "DOCX", "Other")
 MAX_REASONS = 500
-MAX_STATUSES = 20
 MAX_SHOWN_REASONS = 12
 MAX_NAMED = 20  # documents of a reason, or of a kind of change
 MAX_FAILURES = 500
@@ -106,7 +104,6 @@ class Reasons:
 class OutcomeStats:
     """What reports show of the rows of manifests: a few numbers per document, and some documents by name.
 
-    :param statuses: of outcome "other"
     :param completed_at: Unix timestamps
     :param durations: seconds
     :param sizes: bytes, without empty texts
@@ -114,7 +111,6 @@ class OutcomeStats:
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
-    statuses: Counter[str] = field(default_factory=Counter)
     kinds: dict[str, Counter[str]] = field(default_factory=lambda: {kind: Counter() for kind in KINDS})
     attempts: Counter[int] = field(default_factory=Counter)
     completed_at: array[int] = field(default_factory=lambda: array("q"))
@@ -141,10 +137,9 @@ class OutcomeStats:
         return StackedBar("Outcomes", self.outcomes)
 
     def add(self, row: Row) -> None:
-        """Count one row of a manifest."""
-        status = row.get("status")
-        outcome = status.lower() if isinstance(status, str) else ""
-        outcome = outcome if outcome in OUTCOMES else "other"
+        """Count one row of a manifest; a document that is neither completed nor skipped has failed."""
+        status = sanitize(row.get("status"), 20).lower()
+        outcome = status if status in ("completed", "skipped") else "failed"
         self.outcomes[outcome] += 1
         self.kinds[detect_kind(row.get("source"))][outcome] += 1
         attempts = read_number(row.get("attempts"))
@@ -152,13 +147,13 @@ class OutcomeStats:
             self.attempts[min(int(attempts), MAX_ATTEMPTS)] += 1
         if outcome == "completed":
             self._add_completed(row)
-        elif outcome != "skipped":
-            self._add_failure(row, outcome)
+        elif outcome == "failed":
+            self._add_failure(row)
 
     def summarize(self) -> Iterator[Summary]:
         """Yield how good a run was that had documents."""
-        total, failed = self.total, self.reasons.total
-        headline = count_documents({**self.outcomes, "failed": failed}, total)
+        total, failed = self.total, self.outcomes["failed"]
+        headline = count_documents(self.outcomes)
         if 2 * failed >= total > 0:
             yield "bad", f"{'All' if failed == total else 'Most'} failed", headline
         elif failed:
@@ -180,11 +175,7 @@ class OutcomeStats:
         elif octets == 0:
             self.empty.add(row)
 
-    def _add_failure(self, row: Row, outcome: str) -> None:
-        if outcome == "other":
-            status = sanitize(row.get("status"), 40) or "(no status)"
-            is_listed = status in self.statuses or len(self.statuses) < MAX_STATUSES
-            self.statuses[status if is_listed else "…"] += 1
+    def _add_failure(self, row: Row) -> None:
         reason, nights = sanitize(row.get("error"), 300), int(read_number(row.get("failed_nights")) or 0)
         self.failures.add(row)
         self.reasons.add(reason, row.get("source"))
@@ -206,6 +197,6 @@ def detect_kind(source: object) -> str:
     return "Web page" if is_url else "Other"
 
 
-def count_documents(counts: Mapping[str, int], total: int) -> str:
+def count_documents(outcomes: Mapping[str, int]) -> str:
     """Return a sentence with the number of documents, and of those with each outcome."""
-    return f"{plural(total)}: {list_counts(counts, DOCUMENTS)}."
+    return f"{plural(sum(outcomes.values()))}: {list_counts(outcomes, DOCUMENTS)}."

@@ -216,12 +216,6 @@ def test_failures_are_grouped_by_what_they_have_in_common() -> None:
     assert "00000000-0000-4000-8000-000000000009" in table
 
 
-def test_other_states_are_named() -> None:
-    shown = page(row(), row(1, status="HELD"), row(2, status=None))
-    assert "Other outcomes: HELD 1, (no status) 1" in shown.section("Outcomes")
-    assert shown.texts("table.rows .badge") == ["HELD", "(no status)"]
-
-
 def test_a_large_run_takes_little_memory() -> None:
     stats = OutcomeStats()
 
@@ -241,11 +235,12 @@ def test_a_large_run_gives_a_small_report() -> None:
     assert len(render_report((row(number) for number in range(2000)), RUN)) < 40_000
 
 
-def test_documents_completed_outside_the_run_are_counted_but_not_drawn() -> None:
-    rows = [row(number) for number in range(10)]
-    shown = page(*rows, row(completed_at="1970-01-01T00:00:00Z", submitted_at=None))
-    assert sum(bars(shown, "Throughput").values()) == 10
-    assert "1 document completed before or after the run" in shown.section("Throughput")
+def test_documents_completed_before_or_after_the_run_are_drawn() -> None:
+    for completed_at in ("2026-03-02T23:00:00Z", "2026-03-03T04:00:00Z"):
+        shown = page(row(1), row(2, completed_at=completed_at, submitted_at=None))
+        assert sum(bars(shown, "Throughput").values()) == 2
+    ticks = page(row(1)).texts("section.wide .tick")
+    assert "01:30" in ticks  # the end of the run
 
 
 def test_a_run_without_times_is_drawn_over_the_times_of_its_documents() -> None:
