@@ -104,12 +104,14 @@ class Column:
     """A vertical bar.
 
     :param is_cut: whether it is higher than the chart
+    :param is_incomplete: whether there is less than there should be
     """
 
     slot: int
     label: str
     segments: Sequence[Segment]
     is_cut: bool = False
+    is_incomplete: bool = False
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,6 @@ MIN_SLOTS, MAX_SLOTS = 14, 62
 TICK_STEPS = (1, 2, 3, 5, 7, 10, 14, 20, 30, 1000)  # nights; the last for a single label
 MIN_HEIGHT_PERCENT = 3.5  # of a segment, so that few among many stay visible
 OUTLIER_FACTOR = 20  # times the usual night: a bar that would make all others invisible is cut off
-NUMBERS = (
-    "documents", "completed", "skipped", "failed", "assessments_failed", "changed", "decisions", "missing",
-    "agreed", "disagreed", "drifted",
-)  # fmt: skip
 SHARES = ("Verdicts", "Agreement")  # charts whose bars are all as high
 Series = Sequence[tuple[str, str, str]]
 # What each chart counts: a CSS class, its words, and the number of a night.
@@ -46,13 +42,16 @@ class TrendPoint:
     @classmethod
     def parse(cls, night: object, totals: object) -> TrendPoint:
         """Read the totals of a record, which may be anything."""
-        given = totals if isinstance(totals, Mapping) else {}
-        categories = given.get("categories")
-        numbers = Counter({name: _integer(given.get(name)) for name in NUMBERS})
-        for category, number in (categories if isinstance(categories, Mapping) else {}).items():
-            for name in ("verdicts", f"verdicts {classify(category)[1]}"):
-                numbers[name] += _integer(number)
+        numbers = Counter(_read_numbers(totals))
+        categories = totals.get("categories") if isinstance(totals, Mapping) else None
+        for category, number in _read_numbers(categories).items():
+            numbers.update({"verdicts": number, f"verdicts {classify(category)[1]}": number})
         return cls(sanitize(night)[:10], numbers)
+
+
+def _read_numbers(value: object) -> dict[str, int]:
+    given = value if isinstance(value, Mapping) else {}
+    return {name: int(read_number(number) or 0) for name, number in given.items()}
 
 
 Placed = Sequence[tuple[int, TrendPoint]]
@@ -63,12 +62,10 @@ class Trend:
     """Charts with one time axis.
 
     :param nights: the latest first
-    :param incomplete: places of nights whose tasks have not all left something
     """
 
     nights: Sequence[TrendPoint]
     has_gaps: bool
-    incomplete: Sequence[int]
     charts: Sequence[ColumnChart]
 
 
@@ -82,12 +79,7 @@ def plot_trend(nights: Sequence[TrendPoint], what: Mapping[str, Series] = CHARTS
         return None
     placed, labels = _place(nights[::-1])
     charts = (_plot(title, series, placed, labels) for title, series in what.items())
-    return Trend(
-        nights,
-        has_gaps=len(labels) > len(nights),
-        incomplete=[place for place, night in placed if night.numbers["missing"]],
-        charts=[chart for chart in charts if chart],
-    )
+    return Trend(nights, has_gaps=len(labels) > len(nights), charts=[chart for chart in charts if chart])
 
 
 def _place(nights: Sequence[TrendPoint]) -> tuple[Placed, list[str]]:
@@ -121,7 +113,7 @@ def _plot(title: str, series: Series, nights: Placed, labels: Sequence[str]) -> 
         total = sum(counts.values())
         is_cut = total > top and title not in SHARES
         segments = stack(counts, total if is_cut or title in SHARES else top, MIN_HEIGHT_PERCENT)
-        columns.append(Column(place, _describe(night, used), segments, is_cut))
+        columns.append(Column(place, _describe(night, used), segments, is_cut, night.numbers["missing"] > 0))
         cut += [f"{total:,} on {night.label}"] if is_cut else []
     mark, slots = "100\u00a0%" if title in SHARES else _shorten(top), max(len(labels), MIN_SLOTS)
     legend = [(style, words) for style, words, _ in used] if len(series) > 1 else ()
@@ -158,7 +150,3 @@ def _shorten(number: int) -> str:
     while number >= 100_000:
         number, unit = round(number / 1000), next(units)
     return f"{number:,}{unit}"
-
-
-def _integer(value: object) -> int:
-    return int(read_number(value) or 0)

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider.reports.charts import ColumnChart
-from airflow_provider.reports.trend import NUMBERS, Trend, TrendPoint, plot_trend
+from airflow_provider.reports.trend import CHARTS, Trend, TrendPoint, plot_trend
 from tests.reports.pages import ODD
 
 TODAY = date(2026, 3, 31)
-NAMES = [*NUMBERS, "categories"]
+NAMES = [*(name for series in CHARTS.values() for *_, name in series), "documents", "missing", "categories"]
 
 
 def night(days_ago: int, documents: int = 100, **changes: Any) -> TrendPoint:
@@ -165,7 +165,7 @@ def test_verdicts_are_shares_by_category() -> None:
 def test_nights_with_missing_tasks_are_marked() -> None:
     trend = plot(night(0), night(1, missing=2), night(2))
 
-    assert trend.incomplete == [1]
+    assert [column.is_incomplete for column in trend.charts[0].columns] == [False, True, False]
     assert trend.charts[0].columns[1].label.endswith("100 new or changed, 2 tasks left nothing")
 
 
