@@ -14,7 +14,8 @@ from types import ModuleType
 from typing import Any
 
 from airflow_provider import exceptions
-from airflow_provider.cli.commands import FAILED, FOUND, GOOD, load_commands
+from airflow_provider.cli.commands import FAILED, FOUND, GOOD
+from airflow_provider.cli.options import COMMANDS
 from airflow_provider.provider_info import CONFIG_OPTIONS, CONNECTION_FIELDS, get_provider_info
 
 GOLDEN = Path(__file__).with_name("surface.txt")
@@ -76,7 +77,7 @@ def describe() -> Iterator[str]:
             bases = ", ".join(base.__name__ for base in value.__bases__)
             yield f"error {name}({bases}), transient: {value.transient}"
     yield f"exit codes: good {GOOD}, found {FOUND}, failed {FAILED}"
-    for command in load_commands():
+    for command in COMMANDS:
         flags = [flag for names, _ in command.options for flag in names]
         yield f"command {command.name} {' '.join(sorted(flags))}"
     yield f"connection extras: {', '.join(sorted(CONNECTION_FIELDS))}"

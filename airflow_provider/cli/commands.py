@@ -1,61 +1,29 @@
-"""What a command is, which ones there are, and how they run.
-
-A further command is a module in this package with a `COMMAND`, named in `NAMES`. Every `airflow` command
-imports these modules to know their options, so they import everything else when they run.
-"""
+"""How commands run, and how they print."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-NAMES = ("doctor", "erase", "failures", "golden", "history", "hold", "jobs", "pack", "release", "verify")
+from airflow_provider.cli.options import COMMANDS, Command
+
 DESCRIPTION = "Check a connection, and inspect what tasks of this provider have left."
 GOOD, FOUND, FAILED = 0, 1, 2  # exit codes; argparse ends wrong usage with 2, too
 INTERRUPTED = 130
 MAX_CELL_CHARS = 200  # of a table
 
 
-Option = tuple[tuple[str, ...], Mapping[str, Any]]
-
-
-def option(*flags: str, **settings: Any) -> Option:
-    """Describe an argument as `ArgumentParser.add_argument` does."""
-    return flags, settings
-
-
-@dataclass(frozen=True)
-class Command:
-    """A command.
-
-    :param run: does the work, and returns the exit code
-    """
-
-    name: str
-    help: str
-    description: str
-    options: Sequence[Option]
-    run: Callable[[argparse.Namespace], int]
-
-
-def load_commands() -> list[Command]:
-    """Return all commands."""
-    return [import_module(f"{__package__}.{name}").COMMAND for name in NAMES]
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code: 0 all is good, 1 something was found, 2 wrong usage or failed."""
     parser = argparse.ArgumentParser(prog="python -m airflow_provider", description=DESCRIPTION)
     subparsers = parser.add_subparsers(dest="command", required=True)
-    for command in load_commands():
+    for command in COMMANDS:
         inner = subparsers.add_parser(command.name, help=command.help, description=command.description)
         for flags, settings in command.options:
             inner.add_argument(*flags, **settings)
@@ -79,7 +47,7 @@ def get_commands() -> list[Any]:
             func=partial(_run_and_exit, command),
             args=[Arg(flags, **settings) for flags, settings in command.options],
         )
-        for command in load_commands()
+        for command in COMMANDS
     ]
     return [
         GroupCommand(
@@ -126,12 +94,9 @@ def run(call: Callable[[argparse.Namespace], int], options: argparse.Namespace) 
     return code
 
 
-def parse_date(text: str) -> date:
-    """Return the date of an option."""
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a date such as 2026-01-31") from None
+def print_json(record: dict[str, Any]) -> None:
+    """Print a JSON object on a line."""
+    print_line(json.dumps(record))
 
 
 def print_line(text: str) -> None:

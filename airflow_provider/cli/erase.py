@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import argparse
 import getpass
-import json
 import logging
-from typing import TYPE_CHECKING
 
-from airflow_provider.cli.commands import FAILED, FOUND, GOOD, Command, option, print_error, print_line
-
-if TYPE_CHECKING:
-    from airflow_provider.storage.locations import Location
+from airflow_provider.cli.access import as_uri, asking_airflow, find_above
+from airflow_provider.cli.commands import FAILED, FOUND, GOOD, print_error, print_json, print_line
+from airflow_provider.evidence import verifier
+from airflow_provider.evidence.erasing import Erasure
+from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.operators.erase import delete_jobs
+from airflow_provider.storage.layout import NIGHTS
+from airflow_provider.storage.locations import Location
 
 MAX_SHOWN = 20
-ROOT = option("root", metavar="ROOT", help="of the nights: a URI or a local path")
-JSON = option("--json", action="store_true", help="print one JSON object")
-REASON = option(
-    "--reason", required=True, metavar="TEXT", help="for the record, which is kept: without names"
-)
 
 
 def find_root(uri: str) -> Location:
     """Return the root of the nights that a place belongs to: a record must not start a chain elsewhere."""
-    from airflow_provider.cli.access import as_uri, find_above
-    from airflow_provider.evidence import verifier
-    from airflow_provider.exceptions import ComplianceInputError
-    from airflow_provider.storage.layout import NIGHTS
-    from airflow_provider.storage.locations import Location
-
     given = Location.to_write(as_uri(uri), "root")
     root = find_above(given, verifier.NIGHTS) or find_above(given, NIGHTS)
     if root is None:
@@ -38,11 +30,6 @@ def find_root(uri: str) -> Location:
 
 def run(options: argparse.Namespace) -> int:
     """Erase, or list what would be erased."""
-    from airflow_provider.cli.access import asking_airflow
-    from airflow_provider.evidence.erasing import Erasure
-    from airflow_provider.hooks.compliance import ComplianceHook
-    from airflow_provider.operators.erase import delete_jobs
-
     if not (options.source or options.resume):
         print_error("Which document? Give --source, or --resume to complete an erasure that was killed.")
         return FAILED
@@ -66,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
             documents, rows, digests = (entry.record[name] for name in ("documents", "rows", "digests"))
     numbers = {"documents": documents, "rows": sum(rows.values()), "digests": len(digests)}
     if options.json:
-        print_line(json.dumps({**numbers, "objects": sorted(names), "record": uri}))
+        print_json({**numbers, "objects": sorted(names), "record": uri})
         return GOOD
     for name in sorted(names)[:MAX_SHOWN]:
         print_line(f"    {name}")
@@ -75,25 +62,3 @@ def run(options: argparse.Namespace) -> int:
     if uri:
         print_line(f"The record is {uri}. Logs and XComs of Airflow, and copies elsewhere, are not erased.")
     return FOUND if erasure.unread else GOOD
-
-
-COMMAND = Command(
-    name="erase",
-    help="Remove everything about documents from all nights below a root",
-    description="Remove the texts, rows, findings, decisions and salts of documents from all nights below a "
-    "root, delete their jobs at the service, and add a record to the chain. The evidence of all else stays "
-    "valid. Exit code 0: they are erased; 1: but files that may name them can't be read; 2: wrong "
-    "usage, a document is held, or the store or the service has failed: run it again with --resume.",
-    options=(
-        ROOT,
-        option(
-            "--source", action="append", default=[], metavar="URI", help="of the document, as rows name it"
-        ),
-        REASON,
-        option("--dry-run", action="store_true", help="only list what would be erased"),
-        option("--resume", action="store_true", help="also complete an erasure that was killed"),
-        option("--conn-id", default="compliance_default", help="of the service; default: compliance_default"),
-        JSON,
-    ),
-    run=run,
-)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow_provider.cli.commands import FOUND, GOOD, Command, option, print_line, print_table
-
-if TYPE_CHECKING:
-    from airflow_provider.reports.documents import DocumentTables
-    from airflow_provider.storage.jsonl import Row
+from airflow_provider.cli.access import open_nights
+from airflow_provider.cli.commands import FOUND, GOOD, print_json, print_line, print_table
+from airflow_provider.evidence.chain import Chain
+from airflow_provider.reports.documents import DocumentTables
+from airflow_provider.reports.night import advise
+from airflow_provider.storage.jsonl import Row
 
 RECORDS = 30  # that are searched for the latest night: a backfill is closed later
 FIELDS = ("night", "nights", "since", "document", "framework", "reason")
@@ -20,12 +20,10 @@ FIELDS = ("night", "nights", "since", "document", "framework", "reason")
 
 def run(options: argparse.Namespace) -> int:
     """Print what has failed."""
-    from airflow_provider.cli.access import open_nights
-
     found = list(_find_failed(open_nights(options.uri, use_connection=options.use_connection)))
     if options.json:
         for failure in found:
-            print_line(json.dumps(failure))
+            print_json(failure)
     elif found:
         print_table(
             [name.upper() for name in FIELDS],
@@ -57,9 +55,6 @@ def _find_failed(tables: DocumentTables) -> Iterator[dict[str, Any]]:
 
 def _find_failed_tasks(tables: DocumentTables) -> Iterator[dict[str, Any]]:
     """Iterate over the tasks that failed or left no manifest in the latest night that was closed."""
-    from airflow_provider.evidence.chain import Chain
-    from airflow_provider.reports.night import advise
-
     chain = Chain(tables.root)
     records = [entry.record for entry in islice(chain.newest_first(chain.find_head()), RECORDS)]
     latest = max(records, key=lambda record: str(record.get("night") or ""), default={})
@@ -67,20 +62,3 @@ def _find_failed_tasks(tables: DocumentTables) -> Iterator[dict[str, Any]]:
     reasons += [f"Task {task} failed, but left a manifest." for task in latest.get("failed_tasks") or ()]
     for reason in reasons:
         yield {**dict.fromkeys(FIELDS), "night": str(latest.get("night"))[:10], "reason": reason}
-
-
-COMMAND = Command(
-    name="failures",
-    help="List the documents that have failed in the latest night",
-    description="List the tasks, documents and assessments that have failed in the latest night, with "
-    "the reason, and for how many nights in a row. Reads tables only: neither Airflow's database nor the "
-    "service is asked. Exit code 0: nothing has failed; 1: something has; 2: there are no nights.",
-    options=(
-        option("uri", metavar="URI", help="root of the nights, or a folder below it"),
-        option(
-            "--use-connection", action="store_true", help="use the Airflow connection in the URI as tasks do"
-        ),
-        option("--json", action="store_true", help="print one JSON object per failure"),
-    ),
-    run=run,
-)

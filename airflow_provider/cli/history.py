@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
-from typing import TYPE_CHECKING
 
-from airflow_provider.cli.commands import FAILED, GOOD, Command, option, print_error, print_line
-
-if TYPE_CHECKING:
-    from airflow_provider.reports.documents import DocumentNight
+from airflow_provider.cli.access import open_nights
+from airflow_provider.cli.commands import FAILED, GOOD, print_error, print_json, print_line
+from airflow_provider.reports.documents import DocumentNight
+from airflow_provider.reports.page import CAUSES, UNDECIDED
 
 MAX_NAMED = 10
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the nights of a document, newest first."""
-    from airflow_provider.cli.access import open_nights
-
     tables = open_nights(options.uri, use_connection=options.use_connection)
     source, nights = options.document, tables.read(options.document)
     if not nights and len(found := tables.search(options.document)) == 1:
@@ -40,14 +36,13 @@ def run(options: argparse.Namespace) -> int:
                 "decisions": night.decisions,
                 "changed": night.changed,
             }
-            print_line(json.dumps({"source": source, **line}))
+            print_json({"source": source, **line})
         else:
             _print(source, night)
     return GOOD
 
 
 def _print(source: str, night: DocumentNight) -> None:
-    from airflow_provider.reports.page import CAUSES, UNDECIDED
 
     row = night.document
     text = [
@@ -75,21 +70,3 @@ def _print(source: str, night: DocumentNight) -> None:
             decision.get("decided_at"),
         ]
         print_line(f"    {expert}: {', '.join(str(word) for word in words if word)}")
-
-
-COMMAND = Command(
-    name="history",
-    help="Print everything that the nights say about one document",
-    description="Print the status, the text, the verdicts and the decisions of experts of one document, "
-    "night by night, the latest first. Reads tables only: neither Airflow's database nor the service is "
-    "asked. Exit code 2: no night has the document.",
-    options=(
-        option("uri", metavar="URI", help="root of the nights, or a folder below it"),
-        option("document", metavar="DOCUMENT", help="its source, or a part of it that no other document has"),
-        option(
-            "--use-connection", action="store_true", help="use the Airflow connection in the URI as tasks do"
-        ),
-        option("--json", action="store_true", help="print one JSON object per night"),
-    ),
-    run=run,
-)

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
+from airflow_provider.assess.cells import Cell
+from airflow_provider.cli.access import as_uri, asking_airflow
 from airflow_provider.cli.commands import (
     FAILED,
     FOUND,
     GOOD,
-    Command,
-    option,
+    print_json,
     print_line,
     print_note,
     print_table,
 )
-
-if TYPE_CHECKING:
-    from airflow_provider.hooks.compliance import ComplianceHook
-    from airflow_provider.storage.locations import Location
-    from airflow_provider.waiting.rules import PollResult
+from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.notifications import find_tasks
+from airflow_provider.reports.page import plural
+from airflow_provider.storage.locations import Location
+from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
+from airflow_provider.waiting.rules import PollResult
 
 MAX_SHOWN = 50
 CONCURRENCY = 8  # of cancels
@@ -91,9 +92,6 @@ class Journals:
     """
 
     def __init__(self, destination: Location, account: str) -> None:
-        from airflow_provider.assess.cells import Cell
-        from airflow_provider.notifications import find_tasks
-        from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
 
         self.tasks, self.invalid_lines, self.foreign_jobs = set[str](), 0, 0
         jobs: dict[tuple[str, str], JournaledJob] = {}
@@ -115,11 +113,6 @@ class Journals:
 
 def run(options: argparse.Namespace) -> int:
     """Compare journals with the service, and cancel the named jobs."""
-    from airflow_provider.cli.access import as_uri, asking_airflow
-    from airflow_provider.exceptions import ComplianceInputError
-    from airflow_provider.hooks.compliance import ComplianceHook
-    from airflow_provider.storage.locations import Location
-
     with asking_airflow():
         destination = Location(as_uri(options.destination))
         _ = destination.fs  # asks Airflow for the connection
@@ -158,8 +151,6 @@ async def _cancel_and_poll(hook: ComplianceHook, jobs: Sequence[JournaledJob], n
 
     A job that has completed is left alone, because cancelling deletes it.
     """
-    from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
-
     async with await hook.get_async_conn() as client:
         for kind in (JOBS, ASSESSMENTS):
             by_id = {job.id: job for job in jobs if job.kind == kind.noun}
@@ -175,7 +166,6 @@ async def _cancel_and_poll(hook: ComplianceHook, jobs: Sequence[JournaledJob], n
 
 
 def _print_jobs(found: Journals, *, as_json: bool) -> None:
-    from airflow_provider.reports.page import plural
 
     ordered = sorted(found.jobs, key=lambda job: (ORDER.index(job.state), job.submitted_at or ""))
     rows = [{name: getattr(job, name) for name in (*COLUMNS, "status")} for job in ordered]
@@ -183,7 +173,7 @@ def _print_jobs(found: Journals, *, as_json: bool) -> None:
     if as_json:
         totals = {"tasks": len(found.tasks), "jobs": len(rows), "orphans": states.get(ORPHAN, 0)}
         for row in (*rows, {"totals": {**totals, "states": states}}):
-            print_line(json.dumps(row))
+            print_json(row)
         return
     for row in rows:
         row["submitted_at"] = (row["submitted_at"] or "")[:16].replace("T", " ")
@@ -197,25 +187,3 @@ def _print_jobs(found: Journals, *, as_json: bool) -> None:
     print_line(f"{plural(len(found.tasks), 'task')}, {left}.")
     if ORPHAN in states or IN_FLIGHT in states:
         print_line("To resume jobs of a task that has died, clear it. To cancel jobs: --cancel ID...")
-
-
-COMMAND = Command(
-    name="jobs",
-    help="Show the jobs that tasks have left, and cancel those that you name",
-    description="Show the jobs that journals of bulk tasks at a destination say are in flight or have "
-    "failed, beside what the service says now. An orphan is in flight at the service after the time that its "
-    "task had. Exit code 0: there are no orphans, and all named jobs have ended or are gone; 1: there are "
-    "orphans, or a named job is still in flight; 2: wrong usage, the store or the service has failed, or "
-    "jobs belong to another connection.",
-    options=(
-        option(
-            "destination",
-            metavar="DESTINATION",
-            help="of the tasks, after rendering, or the root of the nights: a URI or a local path",
-        ),
-        option("--conn-id", default="compliance_default", help="of the service; default: compliance_default"),
-        option("--cancel", nargs="+", default=[], metavar="ID", help="cancel these jobs, if in flight"),
-        option("--json", action="store_true", help="print one JSON object per job, then one with totals"),
-    ),
-    run=run,
-)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import argparse
 import tempfile
 from pathlib import Path
+from zipfile import ZipFile
 
-from airflow_provider.cli.commands import FAILED, Command, option, parse_date, print_error, print_note
-from airflow_provider.cli.verify import STORE_OPTIONS, open_stores, print_json
+from airflow_provider.cli.commands import FAILED, print_error, print_note
+from airflow_provider.cli.verify import open_stores, print_records
+from airflow_provider.evidence.pack import Bag, Packer
+from airflow_provider.evidence.verifier import report
 
 
 def run(options: argparse.Namespace) -> int:
     """Verify the documents, print a line per record, and write the pack."""
-    from zipfile import ZipFile
-
-    from airflow_provider.evidence.pack import Bag, Packer
-    from airflow_provider.evidence.verifier import report
-
     output = Path(options.output)
     if bool(options.source) == bool(options.sample) or output.exists() or not output.parent.is_dir():
         problem = "Give either --sample or --source"
@@ -39,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
             stores[0], stores[1:], bag, Path(folder),
             sources=sources, sample=options.sample, seed=options.seed, period=(first, last),
         )  # fmt: skip
-        code = print_json(packer) if options.json else report(packer)
+        code = print_records(packer) if options.json else report(packer)
         unknown = next((source for source in packer.documents if source not in packer.found), None)
         if packer.is_stopped or unknown is not None or not packer.documents:
             problem = "The store has failed: try again"
@@ -55,35 +53,3 @@ def run(options: argparse.Namespace) -> int:
         Path(folder, "pack.zip").replace(output)
     print_note(f"{len(packer.documents):,} documents in '{output}'.")
     return code
-
-
-def _number(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 100_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 100000")
-    return int(text)
-
-
-COMMAND = Command(
-    name="pack",
-    help="Write all that the nights say about some documents to a zip, for an auditor",
-    description="Verify a sample of documents, or those that you name, and write their rows, texts, results "
-    "and decisions, with the records that prove them and a verifier, to a BagIt bag in a zip. Exit code 0: "
-    "everything in it is as recorded; 1: something has changed or is missing; 2: there is no pack.",
-    options=(
-        option("uri", metavar="ROOT", help="root of the nights, or what is below it; a URI or a local path"),
-        option("--from", dest="first", type=parse_date, metavar="DATE", help="the first night"),
-        option("--to", dest="last", type=parse_date, metavar="DATE", help="the latest night"),
-        option("--sample", type=_number, default=0, metavar="N", help="draw that many documents"),
-        option("--seed", default="0", metavar="TEXT", help="of the sample: another one draws others"),
-        option(
-            "--source",
-            action="append",
-            default=[],
-            metavar="URI",
-            help="a document, as tables name it; can be repeated",
-        ),
-        option("-o", "--output", required=True, metavar="FILE", help="the zip; it must not exist"),
-        *STORE_OPTIONS,
-    ),
-    run=run,
-)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from airflow_provider.assess.payloads import DEFAULT_PAYLOAD, PayloadTemplate
-from airflow_provider.cli.checks import OK, PROBLEM, UNKNOWN_ID, WARNING, Check, StopError, check
+from airflow_provider.cli.doctor import OK, PROBLEM, UNKNOWN_ID, WARNING, Check, StopError, check
 from airflow_provider.cli.learning import MEANINGS, Learned, normalize, read_json
 from airflow_provider.cli.recording import write_recording
 from airflow_provider.client import endpoints

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from airflow_provider.cli import commands
-from airflow_provider.cli.commands import load_commands, main, run
+from airflow_provider.cli.commands import main, run
+from airflow_provider.cli.options import COMMANDS
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
 from airflow_provider.provider_info import get_provider_info
 from airflow_provider.storage.locations import Location
@@ -107,13 +108,13 @@ def test_airflow_and_we_have_the_same_commands() -> None:
 
     (group,) = get_commands()
     assert group.name == "compliance"
-    assert [each.name for each in group.subcommands] == [each.name for each in load_commands()]
-    for ours, theirs in zip(load_commands(), group.subcommands, strict=True):
+    assert [each.name for each in group.subcommands] == [each.name for each in COMMANDS]
+    for ours, theirs in zip(COMMANDS, group.subcommands, strict=True):
         assert [flags for flags, _ in ours.options] == [each.flags for each in theirs.args]
 
 
 def test_every_command_has_a_help(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in load_commands():
+    for command in COMMANDS:
         with pytest.raises(SystemExit) as caught:
             main([command.name, "--help"])
         assert caught.value.code == 0

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import trustme
 
-from airflow_provider.cli import checks
+from airflow_provider.cli import doctor
 from airflow_provider.cli.commands import main
 from airflow_provider.emulator import Emulator
 from airflow_provider.exceptions import ComplianceStorageDeniedError
@@ -310,7 +310,7 @@ def test_a_service_that_trusts_another_identity_provider(
 def test_a_clock_that_is_wrong(
     diagnose: Any, connection: dict[str, Any], monkeypatch: pytest.MonkeyPatch, hours: int, expected: str
 ) -> None:
-    monkeypatch.setattr(checks, "_now", lambda: datetime.now(UTC) + timedelta(hours=hours, seconds=-0.5))
+    monkeypatch.setattr(doctor, "_now", lambda: datetime.now(UTC) + timedelta(hours=hours, seconds=-0.5))
     code, lines = diagnose(connection)
     assert (code, lines["clock"][0]) == (0, "WARNING")
     # A busy machine takes some time between the answer and the look at the clock.
