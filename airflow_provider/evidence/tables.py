@@ -11,7 +11,7 @@ import hashlib
 import secrets
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -44,14 +44,10 @@ class NightTable:
     manifest: Manifest
     copy: Path
     location: Location
-    sha256: str
     counts: Counter[str] = field(default_factory=Counter)
     blocks: array[int] = field(default_factory=lambda: array("L"))
     digests: str = ""
-    _source: object = None
     _salted_by: str = ""  # a hash that names the salts
-    _octets: int = 0  # of the row that was read last
-    _block_octets: int = 0
 
     @classmethod
     def take(
@@ -72,15 +68,13 @@ class NightTable:
             copy.write_bytes(manifest.decisions)
         else:
             download(manifest.location, copy)
-        sha256 = _hash_file(copy)
-        is_compressed = manifest.uri.endswith(GZIP)
-        location = destination / NIGHT_FOLDER / f"{sha256}{SUFFIXES[is_compressed]}"
         if not manifest.decisions and is_below(manifest.location, root):
-            location = manifest.location
-        elif location.size() is not None and count_erased(location):
+            return cls(manifest, copy, manifest.location)
+        suffix = SUFFIXES[manifest.uri.endswith(GZIP)]
+        location = destination / NIGHT_FOLDER / f"{_hash_file(copy, 'sha256')}{suffix}"
+        if location.size() is not None and count_erased(location):
             download(location, copy)  # without the rows that were erased, which the task may still return
-            sha256 = _hash_file(copy)
-        return cls(manifest, copy, location, sha256)
+        return cls(manifest, copy, location)
 
     @property
     def kind(self) -> str:
@@ -107,40 +101,37 @@ class NightTable:
         }
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Read the rows, each checked."""
+        """Read the rows, each checked; count them, and find the blocks."""
         kind, origin = KINDS[self.kind], self.manifest.uri
-        required = kind.required.split()
+        required, refused = kind.required.split(), "framework" if self.kind == INGEST else None
+        damaged = "The manifest is damaged (clear the task that wrote it)"
+        counts, blocks = Counter[str](), array("L")
+        source: object = None  # of the last block
+        octets = 0
         with self.copy.open("rb") as file:
             for number, line in enumerate(split_lines(file, origin), 1):
-                place = f"line {number} of '{origin}'"
-                row = parse_line(line, f"The manifest is damaged (clear the task that wrote it): {place}")
-                missing = [name for name in required if row.get(name) is None]
-                if missing or (self.kind == INGEST and "framework" in row):
+                row = parse_line(line, f"{damaged}: line {number} of '{origin}'")
+                if None in map(row.get, required) or refused in row:
                     raise ComplianceInputError(
                         f"'{origin}' is not {kind.name}: see line {number}. Give outputs of ingest "
                         "tasks as `ingested`, of assess tasks as `assessed`, of review tasks as `reviewed`."
                     )
-                self._octets = len(line)
+                label = str(row[kind.label])
+                counts[label if label in counts or len(counts) < MAX_LABELS else OTHER] += 1
+                octets += len(line)
+                if blocks and row.get("source") == source and octets <= MAX_BLOCK_BYTES:
+                    blocks[-1] += 1
+                else:
+                    blocks.append(1)
+                    source, octets = row.get("source"), len(line)
                 yield row
-
-    def count(self, row: Mapping[str, Any]) -> None:
-        """Count a row, in the order of the table."""
-        label = str(row[KINDS[self.kind].label])
-        is_known = label in self.counts or len(self.counts) < MAX_LABELS
-        self.counts[label if is_known else OTHER] += 1
-        source, octets = row.get("source"), self._block_octets + self._octets
-        if self.blocks and source == self._source and octets <= MAX_BLOCK_BYTES:
-            self.blocks[-1] += 1
-            self._block_octets = octets
-        else:
-            self.blocks.append(1)
-            self._source, self._block_octets = source, self._octets
+        self.counts, self.blocks = counts, blocks
 
     def seal(self, root: Location) -> None:
         """Write the salts and the digests, after all rows were counted."""
         if self.location.uri != self.manifest.uri:
-            store_once(self.location, self.copy, self.sha256)
-        self._salted_by = self.sha256
+            store_once(self.location, self.copy, _hash_file(self.copy, "sha256"))
+        self._salted_by = _hash_file(self.copy, "blake2b")  # faster, and nothing but a name
         while ABSENT in (salts := self._read_salts()):  # erased, and the same rows were written again
             self._salted_by = hashlib.sha256(self._salted_by.encode()).hexdigest()
         if len(salts) != len(self.blocks):
@@ -161,9 +152,9 @@ class NightTable:
         return (self.salts.read() or b"").splitlines(keepends=True)
 
 
-def _hash_file(path: Path) -> str:
+def _hash_file(path: Path, algorithm: str) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(file, algorithm).hexdigest()
 
 
 def download(origin: Location, copy: Path) -> None:

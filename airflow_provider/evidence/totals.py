@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from airflow_provider.assess.findings import as_counts
@@ -46,16 +46,25 @@ class NightCounts:
         self.rules: dict[str, str] = {}  # names of frameworks, by the SHA-256 of their rules
         self._decisions: dict[str, bool] = {}  # whether someone has decided
         # Which manifest has the row that counts, by digest; its number and a rank in one, as there are many.
+        # Which manifest has the row that counts, by digest; its number and a rank in one, as there are many.
         self._places: dict[str, dict[int, int]] = {INGEST: {}, ASSESS: {}}
         self._numbers: dict[str, int] = {}  # of manifests, by URI; of findings, by folder
         kinds = Counter(table.kind for table in tables)
         for number, table in enumerate(tables):
-            if table.kind == INGEST or (table.kind == ASSESS and kinds[ASSESS] > 1):
+            if table.kind in self._places and kinds[table.kind] > 1:
                 self._rank(number, table)
+        adding = {
+            INGEST: self._add_document,
+            ASSESS: self._add_cell,
+            FINDINGS: self.verdicts.add_finding,
+            GOLDEN: self.judge.add,
+            AGREEMENT: self.judge.add,
+            REVIEW: self._add_decision,
+        }
         for table in sorted(tables, key=lambda table: table.kind != REVIEW):  # findings look for decisions
-            for row in table.rows():
-                table.count(row)
-                self._add(table, row)
+            add = adding[table.kind]
+            for row in self._read(table):
+                add(row)
 
     def _rank(self, number: int, table: NightTable) -> None:
         """Prefer rows with a text or a verdict, of those the ones of tonight, and of those the last."""
@@ -66,31 +75,32 @@ class NightCounts:
             if rank >= places.get(key, 0) & 3:
                 places[key] = number << 2 | rank
 
-    def _add(self, table: NightTable, row: Mapping[str, Any]) -> None:
-        kind = table.kind
-        if kind in (GOLDEN, AGREEMENT):
-            self.judge.add(row)
-            return
-        if kind not in (INGEST, ASSESS, FINDINGS):
-            # A task's result and the file that it has written name the same decision.
-            key = hashlib.sha256(json.dumps([row.get(name) for name in DECISION_KEY], default=str).encode())
-            if (digest := key.hexdigest()) not in self._decisions:
-                self._decisions[digest] = row["decision"] not in (NO_DECISION, EXPIRED)
-                self.verdicts.add_decision(row)
-            return
-        place = self._places[INGEST if kind == INGEST else ASSESS].get(digest_row(kind, row))
-        origin = table.manifest.folder if kind == FINDINGS else table.manifest.uri
-        # Findings count with their assessment, and where there is none.
-        if place is not None and self._numbers.get(origin, place >> 2) != place >> 2:
-            return
-        if kind == INGEST:
-            self.documents.add(row)
-        elif kind == ASSESS:
-            self.verdicts.add_cell(row)
-            if SHA256.fullmatch(rules := str(row.get("framework_fingerprint"))):
-                self.rules[rules] = str(row["framework"])
-        else:
-            self.verdicts.add_finding(row)
+    def _read(self, table: NightTable) -> Iterator[Mapping[str, Any]]:
+        """Return the rows that count; findings do with their assessment, and where there is none."""
+        kind, origin = table.kind, table.manifest.uri
+        if kind == FINDINGS:
+            kind, origin = ASSESS, table.manifest.folder
+        number = self._numbers.get(origin)
+        if number is None:
+            return table.rows()
+        places, mine = self._places[kind], number << 2
+        return (row for row in table.rows() if places.get(digest_row(kind, row), mine) >> 2 == number)
+
+    def _add_document(self, row: Mapping[str, Any]) -> None:
+        self.documents.add(row)
+        self._places[INGEST].setdefault(digest_row(INGEST, row), 0)
+
+    def _add_cell(self, row: Mapping[str, Any]) -> None:
+        self.verdicts.add_cell(row)
+        if SHA256.fullmatch(rules := str(row.get("framework_fingerprint"))):
+            self.rules[rules] = str(row["framework"])
+
+    def _add_decision(self, row: Mapping[str, Any]) -> None:
+        # A task's result and the file that it has written name the same decision.
+        key = hashlib.sha256(json.dumps([row.get(name) for name in DECISION_KEY], default=str).encode())
+        if (digest := key.hexdigest()) not in self._decisions:
+            self._decisions[digest] = row["decision"] not in (NO_DECISION, EXPIRED)
+            self.verdicts.add_decision(row)
 
     def has_document(self, row: Mapping[str, Any]) -> bool:
         """Return whether a document of an earlier night is one of tonight's."""

@@ -141,6 +141,7 @@ class VerdictCounts:
     _changes: dict[tuple[str, ...], Change] = field(default_factory=dict)
     _with_findings: int = 0
     _last_cell: tuple[Any, Any] | None = None
+    _last_framework: FrameworkCounts = field(default_factory=lambda: FrameworkCounts("", 0))
     _last_sources: dict[tuple[str, str], Any] = field(default_factory=dict)  # rows of one follow each other
 
     @property
@@ -179,12 +180,12 @@ class VerdictCounts:
 
     def add_finding(self, row: Row) -> CriterionCounts:
         """Count a row of `findings.jsonl`, where those of a cell follow each other; return its criterion."""
-        framework = self._find_framework(row)
-        criterion = self._find_criterion(framework.criteria, row)
         cell = row.get("source"), row.get("framework")
         if cell != self._last_cell:
-            self._last_cell = cell
+            self._last_cell, self._last_framework = cell, self._find_framework(row)
             self._with_findings += 1
+        framework = self._last_framework
+        criterion = self._find_criterion(framework.criteria, row)
         # Where an expert has decided, that counts.
         category = normalize_category(row.get("expert_category") or row.get("category"))
         framework.categories[to_name(category)] += 1

@@ -23,6 +23,7 @@ BUFFER_BYTES = 1 << 18
 GZIP = ".gz"
 SUFFIXES = (".jsonl", f".jsonl{GZIP}")  # of tables
 GZIP_LEVEL = 3
+DECODER = json.JSONDecoder()  # unlike `json.loads`, it does not guess the encoding of each line
 
 Row = dict[str, Any]
 
@@ -156,7 +157,7 @@ def parse_line(line: bytes, place: str) -> Row:
     :param place: what an error says, such as "The manifest is damaged: line 3 of 'file:///m.jsonl'"
     """
     try:
-        row = json.loads(line)
+        row = DECODER.decode(line.decode("utf-8", "surrogatepass").lstrip("\ufeff"))
     except (ValueError, RecursionError) as error:
         raise ComplianceInputError(f"{place} is not JSON: {error}.") from None
     if not isinstance(row, dict):

@@ -140,7 +140,7 @@ def test_no_more_of_a_chain_is_read_than_needed() -> None:
 def snapshot(folder: Path, kind: str, name: str, *rows: dict[str, Any]) -> NightTable:
     copy = folder / name.replace("/", "-")
     copy.write_bytes(to_lines(rows))
-    return NightTable(Manifest(kind, f"s3://b/{name}"), copy, Location("s3://b/x"), "")
+    return NightTable(Manifest(kind, f"s3://b/{name}"), copy, Location("s3://b/x"))
 
 
 @pytest.mark.parametrize(("column", "decisions"), [*((name, 2) for name in DECISION_KEY), ("outcome", 1)])

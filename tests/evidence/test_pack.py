@@ -49,11 +49,10 @@ def write_night(writer: NightWriter, day: int, **record: Any) -> None:
         name = ingested[number]["source"]
         results = writer.put(writer.destination(day) / f"r/{number}.json", b'{"is": "%d/%d"}' % (day, number))
         named = {"results_path": results["uri"], "results_sha256": results["sha256"]}
-        cells.append({"source": name, "status": "COMPLETED", **named, "carried_from": None})
-        findings += [
-            {"source": name, "criterion": n, "category": "MISSING", "rationale": f"<b>because {number}</b>"}
-            for n in (1, 2)
-        ]
+        cell = {"source": name, "framework": "DORA"}
+        cells.append({**cell, "status": "COMPLETED", **named, "carried_from": None})
+        verdict = {"category": "MISSING", "rationale": f"<b>because {number}</b>"}
+        findings += [{**cell, "criterion": n, **verdict} for n in (1, 2)]
         decisions.append({"source": name, "decision": "agreed", "expert_id": f"expert-{number}"})
     tables = [("ingest", ingested), ("assess", cells), ("findings", findings), ("review", decisions)]
     writer.close(day, tables, **record)

@@ -59,6 +59,10 @@ def test_a_damaged_line_is_named(line: bytes, message: str) -> None:
         parse_line(line, "it")
 
 
+def test_byte_order_mark_before_a_row_is_ignored() -> None:
+    assert parse_line("\ufeff{}\n".encode(), "it") == {}
+
+
 def test_tables_are_found_in_order_below_a_folder_and_nowhere_else(tmp_path: Path) -> None:
     for name in ("b/2.jsonl.gz", "a/1.jsonl", "a/1.txt", "a/2.csv.gz"):
         (tmp_path / "t" / name).parent.mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,14 @@ def write_nights(store: Store) -> None:
     for size in SIZES:
         data = os.urandom(size)
         written = writer.put(writer.destination(2) / f"{size}.txt", data)
-        rows.append({"status": "COMPLETED", "path": written["uri"], "sha256": sha256(data)})
+        rows.append(
+            {
+                "source": f"file:///in/{size}.pdf",
+                "status": "COMPLETED",
+                "path": written["uri"],
+                "sha256": sha256(data),
+            }
+        )
     writer.close(2, [("ingest", rows)])
 
 
