@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import re
@@ -12,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_provider.cli.commands import print_note
+from airflow_provider.evidence import verifier
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageDeniedError
 from airflow_provider.hooks.object_paths import EXTRAS
+from airflow_provider.storage.layout import NIGHTS
 from airflow_provider.storage.locations import Location, error_text
 
 if TYPE_CHECKING:
@@ -25,50 +28,49 @@ OWN = re.compile(r"(.+)/(_evidence|_ingest|_assess|_nights|_work/(ingest|assess|
 PROCESS_CONTEXT = "_AIRFLOW_PROCESS_CONTEXT"  # without it, Airflow 3 asks no database outside of its servers
 
 
-def open_location(uri: str, *, use_connection: bool = False) -> tuple[Location, str]:
-    """Return a location, and a note where its connection is not used.
+def open_location(uri: str, *, use_connection: bool = False) -> Location:
+    """Return a location, and say so where its connection is not used.
 
     A connection in an environment variable is used, as it needs no database. Any other one only if asked for.
 
     :param use_connection: get the connection as tasks do, from a secrets backend or the database
     """
     location = Location(as_uri(uri))
-    conn_id = location.conn_id
-    if conn_id and ":" in conn_id:
+    conn_id = location.conn_id or ""
+    if ":" in conn_id:
         raise ComplianceInputError(
             f"'{location}' contains a login: name an Airflow connection that has it, as in s3://conn_id@bucket/."
         )
-    variable = f"AIRFLOW_CONN_{(conn_id or '').upper()}"
+    variable = f"AIRFLOW_CONN_{conn_id.upper()}"
     if conn_id and (use_connection or os.environ.get(variable)):
         with asking_airflow():
             _ = location.fs  # asks Airflow for the connection
-        return location, ""
-    note = (
-        f"Using the credentials of this environment instead of the connection '{conn_id}': to use that, set "
-        f"{variable}, or add --use-connection."
-        if conn_id
-        else ""
-    )
+        return location
+    if conn_id:
+        print_note(
+            f"Using the credentials of this environment instead of the connection '{conn_id}': to use that, "
+            f"set {variable}, or add --use-connection."
+        )
     plain = Location(f"{location.protocol}://{location.path}")
     plain.fs = _file_system(plain)
-    return plain, note
+    return plain
 
 
-def open_nights(uri: str, *, use_connection: bool = False) -> DocumentTables:
-    """Return the tables of the nights below a root, or below the root of a folder."""
-    from airflow_provider.evidence import verifier
+def open_nights(options: argparse.Namespace) -> DocumentTables:
+    """Return the tables of the nights that the options name."""
     from airflow_provider.reports.documents import DocumentTables
-    from airflow_provider.storage.layout import NIGHTS
 
-    location, note = open_location(uri, use_connection=use_connection)
-    if note:
-        print_note(note)
-    root = find_above(location, NIGHTS) or find_above(location, verifier.NIGHTS)
+    return DocumentTables(find_root(open_location(options.uri, use_connection=options.use_connection)))
+
+
+def find_root(location: Location) -> Location:
+    """Return the root of the nights that a place belongs to: a record must not start a chain elsewhere."""
+    root = find_above(location, verifier.NIGHTS) or find_above(location, NIGHTS)
     if root is None:
         raise ComplianceInputError(
-            f"There are no nights below '{location}': give the root of their destinations, such as s3://bucket/texts."
+            f"There are no nights at '{location}': give the root of their destinations, such as s3://bucket/texts."
         )
-    return DocumentTables(root)
+    return root
 
 
 def find_above(location: Location, folder: str) -> Location | None:
@@ -107,26 +109,12 @@ def as_uri(path: str) -> str:
 @contextmanager
 def asking_airflow() -> Iterator[None]:
     """Let Airflow find connections in its database, too, and send warnings to stderr."""
-    before = os.environ.get(PROCESS_CONTEXT)
+    context, disabled = os.environ.get(PROCESS_CONTEXT), logging.root.manager.disable
     os.environ[PROCESS_CONTEXT] = "server"
-    logging.disable(logging.INFO)
-    try:
-        with _stdout_to_stderr():
-            yield
-    finally:
-        logging.disable(logging.NOTSET)
-        if before is None:
-            del os.environ[PROCESS_CONTEXT]
-        else:
-            os.environ[PROCESS_CONTEXT] = before
-
-
-@contextmanager
-def _stdout_to_stderr() -> Iterator[None]:
-    """Send all output of the process to stderr: Airflow may have opened its log before."""
+    logging.disable(max(disabled, logging.INFO))
     sys.stdout.flush()
     saved = os.dup(STDOUT)
-    os.dup2(STDERR, STDOUT)
+    os.dup2(STDERR, STDOUT)  # of the whole process: Airflow may have opened its log before
     try:
         with redirect_stdout(sys.stderr):
             yield
@@ -134,6 +122,11 @@ def _stdout_to_stderr() -> Iterator[None]:
         sys.stdout.flush()
         os.dup2(saved, STDOUT)
         os.close(saved)
+        logging.disable(disabled)
+        if context is None:
+            del os.environ[PROCESS_CONTEXT]
+        else:
+            os.environ[PROCESS_CONTEXT] = context
 
 
 def _file_system(location: Location) -> object:

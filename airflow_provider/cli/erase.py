@@ -6,26 +6,14 @@ import argparse
 import getpass
 import logging
 
-from airflow_provider.cli.access import as_uri, asking_airflow, find_above
+from airflow_provider.cli.access import as_uri, asking_airflow, find_root
 from airflow_provider.cli.commands import FAILED, FOUND, GOOD, print_error, print_json, print_line
-from airflow_provider.evidence import verifier
 from airflow_provider.evidence.erasing import Erasure
-from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.erase import delete_jobs
-from airflow_provider.storage.layout import NIGHTS
 from airflow_provider.storage.locations import Location
 
 MAX_SHOWN = 20
-
-
-def find_root(uri: str) -> Location:
-    """Return the root of the nights that a place belongs to: a record must not start a chain elsewhere."""
-    given = Location.to_write(as_uri(uri), "root")
-    root = find_above(given, verifier.NIGHTS) or find_above(given, NIGHTS)
-    if root is None:
-        raise ComplianceInputError(f"There are no nights at '{given}': give their root.")
-    return root
 
 
 def run(options: argparse.Namespace) -> int:
@@ -35,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
         return FAILED
     with asking_airflow():
         erasure = Erasure(
-            find_root(options.root),
+            find_root(Location.to_write(as_uri(options.root), "root")),
             options.source,
             options.reason,
             getpass.getuser(),

@@ -20,7 +20,7 @@ FIELDS = ("night", "nights", "since", "document", "framework", "reason")
 
 def run(options: argparse.Namespace) -> int:
     """Print what has failed."""
-    found = list(_find_failed(open_nights(options.uri, use_connection=options.use_connection)))
+    found = list(_find_failed(open_nights(options)))
     if options.json:
         for failure in found:
             print_json(failure)

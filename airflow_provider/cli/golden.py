@@ -16,7 +16,7 @@ RUNS = 30  # the latest, that are searched
 
 def run(options: argparse.Namespace) -> int:
     """Print a line for each decision on the chosen documents."""
-    decided = _read_decided(open_nights(options.uri, use_connection=options.use_connection))
+    decided = _read_decided(open_nights(options))
     if not decided:
         print_error("No expert has decided anything in the latest nights: answer reviews first.")
         return FAILED

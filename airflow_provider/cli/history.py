@@ -14,7 +14,7 @@ MAX_NAMED = 10
 
 def run(options: argparse.Namespace) -> int:
     """Print the nights of a document, newest first."""
-    tables = open_nights(options.uri, use_connection=options.use_connection)
+    tables = open_nights(options)
     source, nights = options.document, tables.read(options.document)
     if not nights and len(found := tables.search(options.document)) == 1:
         source, nights = found[0], tables.read(found[0])

@@ -6,17 +6,17 @@ import argparse
 import getpass
 from functools import partial
 
-from airflow_provider.cli.access import asking_airflow
+from airflow_provider.cli.access import as_uri, asking_airflow, find_root
 from airflow_provider.cli.commands import GOOD, print_json, print_line, print_note
-from airflow_provider.cli.erase import find_root
 from airflow_provider.evidence.holds import count_covered, place_hold, release_holds
+from airflow_provider.storage.locations import Location
 
 
 def _change(options: argparse.Namespace, *, is_released: bool) -> int:
 
     add_record = release_holds if is_released else place_hold
     with asking_airflow():
-        root = find_root(options.root)
+        root = find_root(Location.to_write(as_uri(options.root), "root"))
         record = add_record(root, options.source, options.reason, getpass.getuser())
         covered = None if is_released else count_covered(root, options.source)
     if options.json:

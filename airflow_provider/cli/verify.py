@@ -29,12 +29,8 @@ def run(options: argparse.Namespace) -> int:
 
 def open_stores(options: argparse.Namespace) -> list[Any]:
     """Return the store of the nights, and the other ones that may be read; none if there are no nights."""
-    opened = [
-        open_location(uri, use_connection=options.use_connection) for uri in (options.uri, *options.also)
-    ]
-    for note in dict.fromkeys(note for _, note in opened if note):
-        print_error(note)
-    given, *also = [location for location, _ in opened]
+    uris = (options.uri, *options.also)
+    given, *also = [open_location(uri, use_connection=options.use_connection) for uri in uris]
     root = find_above(given, NIGHTS)
     if root is None or not any(map(RECORD_NAME.fullmatch, (root / NIGHTS).list_names())):
         is_there = Path(given.path).exists() if given.is_local else given.size() or given.list_names()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shlex
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from airflow_provider.cli import commands
+from airflow_provider.cli.access import asking_airflow
 from airflow_provider.cli.commands import main, run
 from airflow_provider.cli.options import COMMANDS
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
@@ -170,6 +172,13 @@ def test_a_login_in_a_uri_is_refused_and_not_shown(uri: str, capsys: pytest.Capt
     said = capsys.readouterr().err
     assert "contains a login: name an Airflow connection" in said
     assert "pass-word" not in said.casefold()
+
+
+def test_asking_airflow_leaves_logs_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.root.manager, "_disable", logging.WARNING)
+    with asking_airflow():
+        assert logging.root.manager.disable == logging.WARNING
+    assert logging.root.manager.disable == logging.WARNING
 
 
 def test_names_that_the_terminal_can_t_show_are_escaped() -> None:
