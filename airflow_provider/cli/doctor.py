@@ -118,8 +118,7 @@ class Diagnosis:
         with ComplianceClient(quick, shared=SharedState(quick)) as self.client:
             yield from self._check_login()
             yield from check("frameworks", self._list_frameworks, is_timed=True)
-            info = lambda: f"{len(self.client.get_application_info())} fields"  # noqa: E731
-            yield from check("application info", info, is_timed=True)
+            yield from check("application info", self._get_info, is_timed=True)
             yield from check("assessments", self._get_assessment, is_timed=True)
             yield from check("batch status", self._try_batch, is_timed=True)
 
@@ -238,6 +237,9 @@ class Diagnosis:
                 advice = "check the path of the base URL (host) of the connection"
                 raise StopError(f"{advice}. {refused}") from None
 
+    def _get_info(self) -> str:
+        return f"{len(self.client.get_application_info())} fields"
+
     def _get_assessment(self) -> str:
         path = self.client.settings.endpoints.assessment_status
         try:
@@ -264,7 +266,6 @@ class Diagnosis:
 
 
 def _describe_versions() -> str:
-
     python = platform.python_version()
     return f"provider {airflow_provider.__version__}, Airflow {airflow.__version__}, Python {python}"
 
