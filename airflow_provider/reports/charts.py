@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -21,34 +21,16 @@ STYLES = (
 )  # fmt: skip
 
 # Round steps, nearly even on a logarithmic scale: uneven bins would show peaks that are not in the data.
-_DECADE = (1, 1.25, 1.6, 2, 2.5, 3.2, 4, 5, 6.3, 8)
-_TEN_TO_SIXTY = (10, 12.5, 16, 20, 25, 31, 39, 48)
-DURATION_EDGES = (
-    *(round(step * unit, 5) for unit in (0.001, 0.01, 0.1, 1) for step in _DECADE),
-    *_TEN_TO_SIXTY,
-    *(step * 60 for step in (*_DECADE, *_TEN_TO_SIXTY)),
-    *(step * 3600 for step in (*_DECADE, 10, 12, 15, 19)),
-    *(step * 86400 for step in _DECADE),
-)
-Scale = tuple[Sequence[float], Sequence[Collection[float]], Callable[..., str]]
-"""The edges of bins, those to label, the finest set first, and how."""
+STEPS = [
+    round(step * 10**power, 2) for power in range(3) for step in (1, 1.25, 1.6, 2, 2.5, 3.2, 4, 5, 6.3, 8)
+]
+# Those to label; the first of these that has room.
+LABELED_STEPS = ((1, 2, 5, 10, 20, 50, 100, 200, 500), (1, 5, 10, 50, 100, 500), (1, 10, 100), (1,))
+Scale = tuple[Mapping[float, int], Callable[..., str]]
+"""Units, each with the number of its steps until the next, and how to format a value."""
 
-DURATIONS: Scale = (
-    DURATION_EDGES,
-    [
-        {step * unit for step in (0.001, 0.01, 0.1, *steps) for unit in (1, 60, 3600, 86400)}
-        for steps in ((1, 2, 5, 10, 25), (1, 5, 10, 25), (1, 10))
-    ],
-    duration,
-)
-SIZES: Scale = (
-    [round(step * 10**power) for power in range(2, 9) for step in _DECADE],
-    [
-        {round(step * 10**power) for step in steps for power in range(1, 9)}
-        for steps in ((1, 2, 5), (1, 3.2), (1,))
-    ],
-    size,
-)
+DURATIONS: Scale = {0.001: 1000, 1: 60, 60: 60, 3600: 24, 86400: 10}, duration
+SIZES: Scale = {100: 10, 1000: 1000, 1_000_000: 1000}, size
 TIME_STEPS_SECONDS = (
     *(1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200),
     *(86400 * step * 10**power for power in range(7) for step in (1, 2, 5)),
@@ -168,7 +150,8 @@ def plot_histogram(title: str, values: Sequence[float], scale: Scale, x_label: s
     """Return the histogram of values, None without any."""
     if not values:
         return None
-    edges, tick_sets, formatter = scale
+    units, formatter = scale
+    edges = [step * unit for unit, end in units.items() for step in STEPS if step < end]
     counts = Counter(bisect_right(edges, value) for value in values)
     low, high = min(counts), max(counts)
     # A single bar across the page shows nothing.
@@ -185,7 +168,7 @@ def plot_histogram(title: str, values: Sequence[float], scale: Scale, x_label: s
             for index in range(max(first, 1), last + 1)
             if edges[index - 1] in labeled
         ]
-        for labeled in tick_sets
+        for labeled in ({step * unit for step in steps for unit in units} for steps in LABELED_STEPS)
     )
     return _plot_bars(title, bars, choose_ticks(candidates), x_label)
 
