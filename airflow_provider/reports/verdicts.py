@@ -115,6 +115,7 @@ class VerdictCounts:
     """Verdicts by framework and criterion, what changed, and what experts decided.
 
     :param cells: assessed, carried, failed, of all frameworks
+    :param without_findings: how many of them have completed, but the service has found nothing
     :param changed: how many findings have another category than in the previous night; `changes` are kinds
     :param again: documents with a new cause for a verdict, by cause, and by framework if that is the cause
     :param new: verdicts on what had none in the previous night
@@ -125,6 +126,7 @@ class VerdictCounts:
 
     frameworks: dict[str, FrameworkCounts] = field(default_factory=dict)
     cells: Counter[str] = field(default_factory=Counter)
+    without_findings: int = 0
     changed: int = 0
     worse: int = 0
     again: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -139,9 +141,6 @@ class VerdictCounts:
     unasked: int = 0
     _asked: set[tuple[str, ...]] = field(default_factory=set)
     _changes: dict[tuple[str, ...], Change] = field(default_factory=dict)
-    _with_findings: int = 0
-    _last_cell: tuple[Any, Any] | None = None
-    _last_framework: FrameworkCounts = field(default_factory=lambda: FrameworkCounts("", 0))
     _last_sources: dict[tuple[str, str], Any] = field(default_factory=dict)  # rows of one follow each other
 
     @property
@@ -159,11 +158,6 @@ class VerdictCounts:
         """Whether any verdict had one in the previous night."""
         return self.total > self.new
 
-    @property
-    def without_findings(self) -> int:
-        """How many cells have completed, but the service has found nothing."""
-        return max(self.cells["assessed"] + self.cells["carried"] - self._with_findings, 0)
-
     def add_cell(self, row: Row) -> FrameworkCounts:
         """Count a row of `assessments.jsonl`; return its framework."""
         framework = self._find_framework(row)
@@ -171,6 +165,8 @@ class VerdictCounts:
         if row.get("status") != "COMPLETED":
             outcome = "failed"
             self.reasons.add(sanitize(row.get("error"), 300), row.get("source"))
+        elif row.get("findings") == 0:
+            self.without_findings += 1
         framework.cells[outcome] += 1
         self.cells[outcome] += 1
         if cause := _find_cause(row):
@@ -179,12 +175,8 @@ class VerdictCounts:
         return framework
 
     def add_finding(self, row: Row) -> CriterionCounts:
-        """Count a row of `findings.jsonl`, where those of a cell follow each other; return its criterion."""
-        cell = row.get("source"), row.get("framework")
-        if cell != self._last_cell:
-            self._last_cell, self._last_framework = cell, self._find_framework(row)
-            self._with_findings += 1
-        framework = self._last_framework
+        """Count a row of `findings.jsonl`; return its criterion."""
+        framework = self._find_framework(row)
         criterion = self._find_criterion(framework.criteria, row)
         # Where an expert has decided, that counts.
         category = normalize_category(row.get("expert_category") or row.get("category"))

@@ -63,7 +63,7 @@ WORSE, BETTER = finding(category=MISSING, changed_from=GOOD), finding(changed_fr
             "warn",
         ),
         (Night([], [cell(0, "FAILED")]), "1 assessment failed.", "Nothing assessed", "bad"),
-        (Night([document()], [cell()]), ONE, "1 without findings", "warn"),
+        (Night([document()], [cell(findings=0)]), ONE, "1 without findings", "warn"),
         (
             Night([document()], missing=["a (failed)"]),
             f"1 task of this night left no manifest: a (failed). {ONE}",
@@ -215,10 +215,10 @@ def test_finding_that_no_expert_decided_is_counted_and_has_no_category_of_an_exp
         assert f"D-9 DORA not sufficiently regulated \u2013 {who}" in shown
 
 
-def test_assessments_without_findings_are_counted_although_findings_come_later() -> None:
-    night = Night([], [cell(number) for number in range(5)], [finding(1), finding(1, "D-2"), finding(3)])
-    assert night.verdicts.without_findings == 3
-    assert "3 assessments completed without a single finding." in Page(night.render()).text("main")
+def test_completed_assessments_without_findings_are_counted() -> None:
+    failed, carried = cell(4, "FAILED", findings=0), cell(3, findings=0, carried_from={"run": "r"})
+    night = Night([], [cell(1), cell(2, findings=0), carried, failed])
+    assert "2 assessments completed without a single finding." in Page(night.render()).text("main")
 
 
 def test_failures_are_grouped_and_those_of_assessments_are_apart() -> None:
