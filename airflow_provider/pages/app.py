@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.core_api.security import GetUserDep
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from airflow_provider.exceptions import ComplianceError
@@ -61,12 +61,28 @@ async def readable_dags(user: GetUserDep) -> set[str]:
     return await run_blocking(get_auth_manager().get_authorized_dag_ids, user=user)
 
 
-async def find_root(root_id: str, dag_ids: set[str]) -> str:
+DagIds = Annotated[set[str], Depends(readable_dags)]
+
+
+async def find_root(root_id: str, dag_ids: DagIds) -> str:
     """Return the root with an id, if a readable DAG has closed nights there."""
     roots = await run_blocking(nights.find_roots, dag_ids)
     if root_id not in roots:
         raise HTTPException(404, "Page not found, or you may not read the DAG that wrote it.")
     return roots[root_id]
+
+
+Root = Annotated[str, Depends(find_root)]
+
+
+async def find_dag(dag_id: str, dag_ids: DagIds) -> str:
+    """Return the DAG of a page, if the user may read it."""
+    if dag_id not in dag_ids:
+        raise HTTPException(403, "You may not read this DAG.")
+    return dag_id
+
+
+DagId = Annotated[str, Depends(find_dag)]
 
 
 async def send_report(location: Location | None) -> Response:
@@ -103,8 +119,7 @@ def make_app() -> FastAPI:
         return HTMLResponse(html, status, headers=PAGE_HEADERS)
 
     @app.get("/")
-    async def show_nights(request: Request, user: GetUserDep) -> Response:
-        dag_ids = await readable_dags(user)
+    async def show_nights(request: Request, dag_ids: DagIds) -> Response:
         roots = await run_blocking(nights.find_roots, dag_ids)
 
         async def read_chain(root_id: str, root: str) -> nights.ClosedNights:
@@ -123,23 +138,13 @@ def make_app() -> FastAPI:
         )
 
     @app.get("/reports/{dag_id}/{run_id}/{task_id}/{map_index}")
-    async def show_report(
-        dag_id: str, run_id: str, task_id: str, map_index: int, user: GetUserDep
-    ) -> Response:
-        if dag_id not in await readable_dags(user):
-            raise HTTPException(403, "You may not read this DAG.")
-        found = await run_blocking(
-            nights.find_report, dag_id=dag_id, run_id=run_id, task_id=task_id, map_index=map_index
-        )
-        return await send_report(found)
+    async def show_report(dag_id: DagId, run_id: str, task_id: str, map_index: int) -> Response:
+        task_instance = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id, "map_index": map_index}
+        return await send_report(await run_blocking(nights.find_report, **task_instance))
 
     @app.get("/runs/{dag_id}/{run_id}")
-    async def show_run(
-        request: Request, dag_id: str, run_id: str, user: GetUserDep, source: str = ""
-    ) -> Response:
+    async def show_run(request: Request, dag_id: DagId, run_id: str, source: str = "") -> Response:
         """Show the report of a night, or one of its documents: what a review's form links to."""
-        if dag_id not in await readable_dags(user):
-            raise HTTPException(403, "You may not read this DAG.")
         root_id, report = await run_blocking(nights.find_run, dag_id, run_id)
         if source and root_id:
             base = str(request.scope.get("root_path", ""))
@@ -147,23 +152,19 @@ def make_app() -> FastAPI:
         return await send_report(report)
 
     @app.get("/nights/{root_id}/{number}")
-    async def show_night(root_id: str, number: int, user: GetUserDep) -> Response:
-        dag_ids = await readable_dags(user)
-        root = await find_root(root_id, dag_ids)
+    async def show_night(root: Root, number: int, dag_ids: DagIds) -> Response:
         return await send_report(await run_blocking(nights.find_night_report, root, number, dag_ids))
 
     @app.get("/documents/{root_id}")
-    async def show_documents(request: Request, root_id: str, user: GetUserDep, text: str = "") -> Response:
-        dag_ids = await readable_dags(user)
-        root = await find_root(root_id, dag_ids)
+    async def show_documents(
+        request: Request, root_id: str, root: Root, dag_ids: DagIds, text: str = ""
+    ) -> Response:
         text = text[:MAX_QUERY_CHARS].strip()
         found = await run_blocking(lambda: DocumentTables(Location(root), dag_ids).search(text))
         return page("documents.html", request, root_id=root_id, text=text, sources=found, most=MAX_DOCUMENTS)
 
     @app.get("/document/{root_id}")
-    async def show_document(request: Request, root_id: str, source: str, user: GetUserDep) -> Response:
-        dag_ids = await readable_dags(user)
-        root = await find_root(root_id, dag_ids)
+    async def show_document(request: Request, root: Root, source: str, dag_ids: DagIds) -> Response:
         found = await run_blocking(lambda: DocumentTables(Location(root), dag_ids).read(source))
         if not found:
             raise HTTPException(404, "No night has this document.")
