@@ -9,17 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from airflow_provider.reports.page import duration, moment, plural, size
+from airflow_provider.reports.page import Segment, duration, moment, plural, size, stack
 
 MIN_BARS, MAX_BARS, MAX_TICKS = 12, 60, 6
 # The plot area on a phone, and a character of a label.
 PHONE_WIDTH_PIXELS, CHARACTER_PIXELS, LABEL_GAP_PIXELS = 274, 6.6, 6
-MIN_BAR_PERCENT = 1.0
-# The CSS classes of horizontal bars, in their order.
-STYLES = (
-    "plain", "completed", "sufficient", "insufficient", "missing", "failed", "cancelled", "skipped", "other"
-)  # fmt: skip
-
 # Round steps, nearly even on a logarithmic scale: uneven bins would show peaks that are not in the data.
 STEPS = [
     round(step * 10**power, 2) for power in range(3) for step in (1, 1.25, 1.6, 2, 2.5, 3.2, 4, 5, 6.3, 8)
@@ -36,49 +30,8 @@ TIME_STEPS_SECONDS = (
     *(86400 * step * 10**power for power in range(7) for step in (1, 2, 5)),
 )
 
-Segment = tuple[str, int, float, float]
-"""A CSS class, what is counted, and position and size in percent."""
-
 Tick = tuple[float, str]
 """A position from 0 to 1, and a label."""
-
-
-def stack(counts: Mapping[str, int], full: int, minimum: float) -> list[Segment]:
-    """Return counts as segments, one after the other; `full` is 100 %.
-
-    :param minimum: size in percent of a segment and of the whole, so that a few among many stay visible
-    """
-    sizes = {style: max(100 * number / full, minimum) for style, number in counts.items() if number}
-    length = min(max(100 * sum(counts.values()) / full, minimum), 100.0) if sizes else 0.0
-    scale, start = length / (sum(sizes.values()) or 1), 0.0
-    segments = []
-    for style, size_percent in sizes.items():
-        segments.append((style, counts[style], start, size_percent * scale))
-        start += size_percent * scale
-    return segments
-
-
-@dataclass(frozen=True)
-class StackedBar:
-    """A horizontal bar: how many documents of each kind, where a kind is a CSS class."""
-
-    label: str
-    counts: Mapping[str, int]
-    note: str = ""
-
-    @property
-    def total(self) -> int:
-        """The number of documents."""
-        return sum(self.counts.values())
-
-    @property
-    def parts(self) -> dict[str, int]:
-        """What is counted, in the order in which it is shown."""
-        return {style: self.counts[style] for style in STYLES if self.counts.get(style)}
-
-    def segments(self, full: int) -> list[Segment]:
-        """Return its segments; `full` is 100 %."""
-        return stack(self.parts, full, MIN_BAR_PERCENT)
 
 
 @dataclass(frozen=True)
@@ -133,7 +86,7 @@ def _plot_bars(
     return ColumnChart(
         f"{title}. Peak: {plural(highest)}, {peak}.",
         [
-            Column(slot, f"{label}: {plural(number)}", stack({"bar": number}, top, MIN_BAR_PERCENT))
+            Column(slot, f"{label}: {plural(number)}", stack({"bar": number}, top))
             for slot, (label, number) in enumerate(bars)
             if number
         ],

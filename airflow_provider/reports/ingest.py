@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow_provider.reports.charts import DURATIONS, SIZES, StackedBar, plot_histogram, plot_times
+from airflow_provider.reports.charts import DURATIONS, SIZES, plot_histogram, plot_times
 from airflow_provider.reports.outcomes import MAX_ATTEMPTS, OutcomeStats, Row
-from airflow_provider.reports.page import percent, read_time, render, summarize
+from airflow_provider.reports.page import read_time, render, summarize
 
 ATTEMPTS = {1: "Once", 2: "Twice", 3: "3 times", 4: "4 times", MAX_ATTEMPTS: "5 or more"}
 
@@ -61,13 +62,6 @@ def render_report(rows: Iterable[Row], run: Run) -> str:
             "Time per document", stats.durations, DURATIONS, "From submit to completion"
         ),
         sizes=plot_histogram("Size of texts", stats.sizes, SIZES, "Size of the text, without empty ones"),
-        kinds=[
-            StackedBar(kind, counts, f"{counts['failed']:,} failed" if counts["failed"] else "")
-            for kind, counts in stats.kinds.items()
-            if counts
-        ],
-        attempts=[
-            StackedBar(ATTEMPTS[tries], {"plain": number}, percent(number, stats.attempts.total()))
-            for tries, number in sorted(stats.attempts.items())
-        ],
+        kinds={kind: counts for kind, counts in stats.kinds.items() if counts},
+        attempts={ATTEMPTS[tries]: Counter(plain=number) for tries, number in sorted(stats.attempts.items())},
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -23,8 +22,6 @@ KINDS = {
     "agreement": "Agreement with experts",
     "review": "Decisions of experts",
 }
-
-_COUNT = re.compile(r"(?<=\d) (?=[a-z])")  # where a line must not end
 
 
 def render_night(
@@ -48,12 +45,11 @@ def render_night(
     :param rules: what changed in them: framework, criterion, field, and its value before and after
     """
     root = shlex.quote(sanitize(record["root"]))
-    tone, status, headline = summarize_night(record, documents, verdicts)
     earlier = [TrendPoint.parse(*night) for night in trend[: MAX_TREND_NIGHTS - 1]]
     points = [TrendPoint.parse(record["night"], record["totals"]), *earlier]
     return render(
         "night.html",
-        summary=(tone, status, _COUNT.sub("\u00a0", headline)),
+        summary=summarize_night(record, documents, verdicts),
         record=record,
         advise=advise,
         documents=documents,

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from airflow_provider.reports.charts import StackedBar
 from airflow_provider.reports.page import (
     DOCUMENTS,
     Summary,
@@ -64,6 +63,11 @@ class Kind:
     total: int = 0
     sources: list[str] = field(default_factory=list)
 
+    @property
+    def has_more(self) -> bool:
+        """Whether there may be documents that are not named."""
+        return self.total > len(self.sources) == MAX_NAMED
+
     def add(self, source: object) -> None:
         """Count it, and name the document if there are few yet."""
         self.total += 1
@@ -87,17 +91,9 @@ class Reasons:
             self.kinds.setdefault(reason, Kind()).add(source)
 
     @property
-    def bars(self) -> list[tuple[StackedBar, list[str], bool]]:
-        """Return the most frequent ones, each with its first sources, and whether there may be more."""
-        most = sorted(self.kinds.items(), key=lambda item: -item[1].total)[:MAX_SHOWN_REASONS]
-        return [
-            (
-                StackedBar(reason or "(no reason given)", {"failed": kind.total}),
-                kind.sources,
-                kind.total > len(kind.sources) == MAX_NAMED,
-            )
-            for reason, kind in most
-        ]
+    def most_common(self) -> list[tuple[str, Kind]]:
+        """The most frequent ones."""
+        return sorted(self.kinds.items(), key=lambda item: -item[1].total)[:MAX_SHOWN_REASONS]
 
 
 @dataclass
@@ -130,11 +126,6 @@ class OutcomeStats:
     def total(self) -> int:
         """The number of documents."""
         return self.outcomes.total()
-
-    @property
-    def bar(self) -> StackedBar:
-        """The outcomes."""
-        return StackedBar("Outcomes", self.outcomes)
 
     def add(self, row: Row) -> None:
         """Count one row of a manifest; a document that is neither completed nor skipped has failed."""

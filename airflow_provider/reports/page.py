@@ -41,6 +41,14 @@ DOCUMENTS = {"completed": "new or changed", "skipped": "unchanged", "failed": "f
 CELLS = {"assessed": "assessed tonight", "carried": "carried forward", "failed": "failed"}
 TONES = ("idle", "good", "warn", "bad")  # of a page, the worst last
 
+# The CSS classes of bars, in their order.
+STYLES = (
+    "plain", "completed", "sufficient", "insufficient", "missing", "failed", "cancelled", "skipped", "other"
+)  # fmt: skip
+
+Segment = tuple[str, int, float, float]
+"""A CSS class, what is counted, and position and size in percent."""
+
 Summary = tuple[str, str, str]
 """A tone, the words for it, and a sentence for the headline; the sentence may be empty."""
 
@@ -92,6 +100,26 @@ def plural(number: int, noun: str = "document") -> str:
 def list_counts(counts: Mapping[str, int], words: Mapping[str, str]) -> str:
     """Return the numbers that are not 0, in the order of their words: `3 unchanged, 1 failed`."""
     return ", ".join(f"{counts[kind]:,} {word}" for kind, word in words.items() if counts.get(kind))
+
+
+def in_order(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the numbers that are not 0, by CSS class, in the order in which they are shown."""
+    return {style: counts[style] for style in STYLES if counts.get(style)}
+
+
+def stack(counts: Mapping[str, int], full: int, minimum: float = 1.0) -> list[Segment]:
+    """Return counts as segments, one after the other; `full` is 100 %.
+
+    :param minimum: size in percent of a segment and of the whole, so that a few among many stay visible
+    """
+    sizes = {style: max(100 * number / full, minimum) for style, number in counts.items() if number}
+    length = min(max(100 * sum(counts.values()) / full, minimum), 100.0) if sizes else 0.0
+    scale, start = length / (sum(sizes.values()) or 1), 0.0
+    segments = []
+    for style, size_percent in sizes.items():
+        segments.append((style, counts[style], start, size_percent * scale))
+        start += size_percent * scale
+    return segments
 
 
 def summarize(parts: Iterable[Summary], otherwise: str) -> Summary:
@@ -211,11 +239,15 @@ def _environment() -> Environment:
     environment.globals |= {"outcome_words": DOCUMENTS, "cell_words": CELLS}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     shown = (
-        *(classify, duration, format_night, limit_source, list_counts, moment, percent, plural, rate),
-        *(read_number, read_time, sanitize, size, split_source, verdict_words),
+        *(classify, duration, format_night, in_order, limit_source, list_counts, moment, percent, plural),
+        *(rate, read_number, read_time, sanitize, size, split_source, stack, verdict_words),
     )
     environment.filters.update({function.__name__: function for function in shown})
-    environment.filters |= {"documents": plural, "count": "{:,}".format}
+    environment.filters |= {
+        "documents": plural,
+        "count": "{:,}".format,
+        "total": lambda counts: sum(counts.values()),
+    }
     return environment
 
 

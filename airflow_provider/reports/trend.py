@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import pairwise
 
-from airflow_provider.reports.charts import Column, ColumnChart, choose_ticks, stack
-from airflow_provider.reports.page import DOCUMENTS, LEGEND, classify, plural, read_number
+from airflow_provider.reports.charts import Column, ColumnChart, choose_ticks
+from airflow_provider.reports.page import DOCUMENTS, LEGEND, classify, plural, read_number, stack
 from airflow_provider.text import sanitize
 
 MIN_SLOTS, MAX_SLOTS = 14, 62

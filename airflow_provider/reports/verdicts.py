@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_provider.reports.charts import StackedBar
 from airflow_provider.reports.outcomes import Kind, Reasons, Row, Top
 from airflow_provider.reports.page import (
     CAUSES,
@@ -16,7 +15,6 @@ from airflow_provider.reports.page import (
     Summary,
     classify,
     list_counts,
-    percent,
     plural,
 )
 from airflow_provider.severity import INSUFFICIENT, MISSING, is_worse, normalize_category
@@ -49,6 +47,11 @@ class CriterionCounts:
     title: str
     verdicts: Counter[str] = field(default_factory=Counter)
 
+    @property
+    def share(self) -> float:
+        """The share of verdicts that are sufficient."""
+        return self.verdicts["sufficient"] / (self.verdicts.total() or 1)
+
 
 @dataclass
 class FrameworkCounts:
@@ -66,19 +69,14 @@ class FrameworkCounts:
     criteria: dict[str, CriterionCounts] = field(default_factory=dict)
 
     @property
-    def bar(self) -> StackedBar:
-        """All verdicts."""
-        verdicts = (criterion.verdicts for criterion in self.criteria.values())
-        return StackedBar(sanitize(self.name, 100), sum(verdicts, Counter()))
+    def verdicts(self) -> Counter[str]:
+        """All verdicts, by CSS class."""
+        return sum((criterion.verdicts for criterion in self.criteria.values()), Counter())
 
     @property
-    def bars(self) -> list[tuple[StackedBar, str]]:
-        """The verdicts of each criterion with its title, the least regulated first."""
-        bars = []
-        for name, criterion in self.criteria.items():
-            note = percent(criterion.verdicts["sufficient"], criterion.verdicts.total())
-            bars.append((StackedBar(sanitize(name, 80), criterion.verdicts, note), criterion.title))
-        return sorted(bars, key=lambda bar: bar[0].counts["sufficient"] / (bar[0].total or 1))
+    def least_regulated(self) -> list[tuple[str, CriterionCounts]]:
+        """The criteria, the least regulated first."""
+        return sorted(self.criteria.items(), key=lambda item: item[1].share)
 
 
 @dataclass

@@ -117,7 +117,7 @@ def test_cells_and_criteria_are_counted_and_the_rest_beyond_a_limit_together(mon
     assert (dora.number, gdpr.number, counts.total) == (0, 1, 4)
     counts.add_cell(cell(1, framework="NIS2"))
     assert list(counts.frameworks) == ["DORA", "GDPR", "(others)"]
-    assert gdpr.bars == []
+    assert gdpr.least_regulated == []
 
 
 def test_an_unchanged_a_first_and_an_empty_night_say_so() -> None:

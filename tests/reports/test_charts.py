@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider.reports.charts import DURATIONS, ColumnChart, StackedBar, plot_histogram, plot_times
+from airflow_provider.reports.charts import DURATIONS, ColumnChart, plot_histogram, plot_times
 from airflow_provider.reports.ingest import quantile
+from airflow_provider.reports.page import in_order, stack
 
 
 def count(chart: ColumnChart) -> int:
@@ -45,7 +46,7 @@ def test_a_timeline_has_few_ticks_within_the_chart(span: int) -> None:
 
 
 def test_a_small_share_stays_visible_and_the_bar_keeps_its_length() -> None:
-    segments = list(StackedBar("", {"completed": 99_999, "failed": 1, "skipped": 0}).segments(200_000))
+    segments = stack(in_order({"skipped": 0, "failed": 1, "completed": 99_999}), 200_000)
 
     assert [kind for kind, *_ in segments] == ["completed", "failed"]
     assert segments[1][3] > 0.5
