@@ -209,12 +209,16 @@ class VerdictCounts:
         self.unasked += not row.get("expert") and _find_question(row) not in self._asked
         names = ("framework", "criterion", "because", "changed_from", "category")
         key = tuple(to_name(row.get(name)) for name in names)
-        if key in self._changes or len(self._changes) < MAX_CRITERIA:
-            self._changes.setdefault(key, Change(row=row)).add(row.get("source"))
+        if key not in self._changes and len(self._changes) < MAX_CRITERIA:
+            self._changes[key] = Change(row=row)
+        if change := self._changes.get(key):
+            change.add(row.get("source"))
 
     def _find_framework(self, row: Row) -> FrameworkCounts:
         name = to_name(row.get("framework"))
-        if name not in self.frameworks and len(self.frameworks) >= MAX_CRITERIA:
+        if name in self.frameworks:
+            return self.frameworks[name]
+        if len(self.frameworks) >= MAX_CRITERIA:
             name = REST
         return self.frameworks.setdefault(name, FrameworkCounts(name, len(self.frameworks)))
 
