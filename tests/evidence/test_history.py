@@ -170,17 +170,19 @@ def test_changed_finding_with_a_decision_was_asked_about_whichever_table_comes_f
         ("SKIPPED", "FAILED", "SKIPPED"),
         ("FAILED", "SKIPPED", "SKIPPED"),
         ("SKIPPED", "COMPLETED", "COMPLETED"),
-        ("FAILED", "CANCELLED", "CANCELLED"),  # the later one
+        ("FAILED", "FAILED", "FAILED"),
     ],
 )
 def test_of_two_rows_of_a_document_the_one_with_a_text_counts(
     tmp_path: Path, first: str, second: str, counted: str
 ) -> None:
     tables = [
-        snapshot(tmp_path, INGEST, f"{number}/m", document("a", status))
+        snapshot(tmp_path, INGEST, f"{number}/m", document("a", status) | {"number": number})
         for number, status in enumerate((first, second))
     ]
-    assert NightCounts(tables).documents.outcomes == {counted.lower(): 1}
+    documents = NightCounts(tables).documents
+    assert documents.outcomes == {counted.lower(): 1}
+    assert all(row["number"] == 1 for row in documents.failures)  # of equal ones the later
 
 
 @pytest.mark.parametrize(
