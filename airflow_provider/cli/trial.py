@@ -98,6 +98,7 @@ class Trial:
 
     def run(self) -> Iterator[Check]:
         """Yield a line per step; what was submitted is deleted at the end."""
+        is_read = True
         try:
             yield from check("submit", self._submit, is_needed=True)
             yield from self._wait("job", self._poll_job, self._fetch_text)
@@ -109,11 +110,14 @@ class Trial:
             yield from check("unknown job", lambda: self._expect_unknown(UNKNOWN_ID))
         except StopError:
             pass
+        except GeneratorExit:  # no one reads the lines any more, as with `head`
+            is_read = False
+            raise
         finally:
-            yield from list(self._clean_up())  # all of it, even if the reader of the lines has gone
-        throttled = [
-            answer.label for answer in self.client.answers if "retry-after" in answer.response.headers
-        ]
+            lines = list(self._clean_up())
+            yield from lines if is_read else ()
+        answers = self.client.answers
+        throttled = [answer.label for answer in answers if "retry-after" in answer.response.headers]
         seen = f"sent with {', '.join(throttled)}" if throttled else "not seen: the service throttled nothing"
         yield Check("Retry-After", OK, seen)
         if self.learned.extras == Learned(self.settings.profile, self.settings.endpoints).extras:

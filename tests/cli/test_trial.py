@@ -159,6 +159,16 @@ def test_a_step_that_fails_is_a_problem_and_nothing_is_left(
     assert len(emulated_service.jobs()) == (line == "cancel job")
 
 
+def test_nothing_is_left_if_no_one_reads_the_lines_to_the_end(
+    emulated_service: Emulator, document: Path
+) -> None:
+    lines: Any = trial.try_document(ComplianceHook().get_conn().settings, str(document), "DORA", "")
+    while next(lines).name != "assessment":
+        pass
+    lines.close()
+    assert emulated_service.jobs() == emulated_service.assessments() == []
+
+
 def with_late_batches(service: TicketService, monkeypatch: pytest.MonkeyPatch) -> None:
     late = lambda request: Reply(200, {"jobs": [service.job(number) for number in request.json["uuids"]]})  # noqa: E731
     monkeypatch.setattr(service, "batch", late)
