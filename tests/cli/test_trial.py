@@ -178,25 +178,41 @@ def with_numbers_for_states(service: TicketService, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(service, "job", lambda number, poll=False: {"jobId": number, "state": 3})
 
 
+def with_failing_jobs(service: TicketService, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "done", "rejected")
+
+
+def with_endless_jobs(service: TicketService, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "done", "busy")
+    monkeypatch.setattr(trial, "WAIT_SECONDS", 0.01)
+
+
+def without_assessments(service: TicketService, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "evaluate", lambda request: service.unknown(request.path))
+
+
 @pytest.mark.parametrize("foreign", [TicketService], indirect=True)
 @pytest.mark.parametrize(
     ("change", "line", "said"),
     [
+        (with_failing_jobs, "job status", "rejected: no reason"),
+        (with_endless_jobs, "job status", "not completed after 0 s; status words: 'queued'"),
+        (without_assessments, "assessment", "/api/v1/assessments returned 404"),
         (with_late_batches, "batch of one", "not as completed"),  # "queued" does not become COMPLETED
         (with_numbers_for_states, "job status", "there is a result, but no status that says so"),
     ],
 )
-def test_a_status_that_would_keep_tasks_waiting_is_a_problem(
+def test_a_service_that_would_stop_tasks_or_keep_them_waiting_is_a_problem(
     foreign: TicketService, change: Any, line: str, said: str, document: Path, call: Call,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     change(foreign, monkeypatch)
-    printed = call("doctor", "--json", "--try", document)
+    printed = call("doctor", "--json", "--try", document, "--assess", "DORA")
     (found,) = [each for each in printed.lines if each["name"] == line]
     assert (printed.code, found["status"]) == (1, "PROBLEM")
     assert said in found["message"]
     assert "COMPLETED" not in str(extras_of(printed).get("profile", {}).get("status", {}).get("queued"))
-    assert foreign.deleted == list(foreign.polled)
+    assert sorted(foreign.deleted) == sorted(foreign.polled)
 
 
 @pytest.fixture(params=[TicketService, NamingService])
