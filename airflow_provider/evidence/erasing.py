@@ -7,11 +7,12 @@ that was killed can be completed. Rows of closed nights go last, those of ingest
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -33,9 +34,9 @@ from airflow_provider.evidence.traces import Traces
 from airflow_provider.evidence.verifier import ABSENT, DIGESTS
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceSupersededError
 from airflow_provider.storage.atomic import put_sync
-from airflow_provider.storage.jsonl import GZIP, TableFile, parse_line, read_lines, to_lines
+from airflow_provider.storage.jsonl import GZIP, TableFile, read_lines
 from airflow_provider.storage.layout import HOLDS, NIGHTS
-from airflow_provider.storage.locations import Location
+from airflow_provider.storage.locations import Location, parse_json
 from airflow_provider.storage.nights import Entry
 
 INTENT = ".sources"  # names the documents as long as an erasure is not complete
@@ -75,9 +76,7 @@ class Erasure:
     def find(self) -> Traces:
         """Return what would be erased, without changing anything; an error if documents are held."""
         head, begun = self.chain.find_head(), self.find_begun()
-        return self._find(
-            head, self.sources | (self._read_intent(begun.record["sources"]) if begun else set())
-        )
+        return self._find(head, self.sources | (self._read_intent(begun)[0] if begun else set()))
 
     def run(self, delete_jobs: DeleteJobs) -> ChainRecord:
         """Erase; return the record that says so.
@@ -86,8 +85,7 @@ class Erasure:
         """
         begun = self.find_begun()
         if begun:
-            left = Traces.find(self.chain, begun, self._read_intent(begun.record["sources"]))
-            self._complete(begun, left, delete_jobs)
+            self._complete(begun, Traces.find(self.chain, begun, self._read_intent(begun)[0]), delete_jobs)
             if not self.sources:
                 return begun
         intent = self._root / HOLDS / f"{secrets.token_hex(8)}{INTENT}"
@@ -100,7 +98,7 @@ class Erasure:
             found[:] = [traces]
             if done and traces.is_empty:
                 return done
-            put_sync(intent, to_lines({"source": source} for source in sorted(self.sources)))
+            put_sync(intent, _dump_intent(self.sources, traces.tables))
             return {
                 **describe(self._root, ERASURE, self._reason, self._by),
                 "task": self._task or None,
@@ -127,24 +125,19 @@ class Erasure:
         """Return what an earlier attempt of this task has just erased, if it has died after that."""
         number = head.record.get("completes") if head else None
         entry = self.chain.read(number) if self._task and number else None
-        is_own = entry and (entry.record["task"], entry.record["documents"]) == (
-            self._task,
-            len(self.sources),
-        )
-        return entry if is_own else None
+        own = self._task, len(self.sources)
+        return entry if entry and (entry.record["task"], entry.record["documents"]) == own else None
 
     def find_begun(self) -> ChainRecord | None:
         """Return the erasure that is not complete, if this one is to complete it."""
         head = self.chain.find_head()
-        if not (head and head.record.get("erasing")):
-            if self._resume and not self.sources:
-                raise ComplianceInputError(
-                    f"No erasure is open at '{self._root}': there is nothing to complete."
-                )
-            return None
-        begun = self.chain.read(head.record["erasing"])
-        is_own = bool(self._task) and begun.record.get("task") == self._task
-        return begun if self._resume or is_own else None
+        if head and head.record.get("erasing"):
+            begun = self.chain.read(head.record["erasing"])
+            is_own = bool(self._task) and begun.record.get("task") == self._task
+            return begun if self._resume or is_own else None
+        if self._resume and not self.sources:
+            raise ComplianceInputError(f"No erasure is open at '{self._root}': there is nothing to complete.")
+        return None
 
     def _find(
         self, head: ChainRecord | None, sources: Collection[str], *, is_required: bool = True
@@ -160,16 +153,28 @@ class Erasure:
             )
         return traces
 
-    def _read_intent(self, path: object) -> set[str]:
-        """Return the documents of an erasure that is not complete; none if all of it is done."""
-        try:
-            lines = list(read_lines(self._root / str(path)))
-        except FileNotFoundError:
-            return set()
-        return {str(parse_line(line, "A line of an erasure")["source"]) for line in lines}
+    # -- what is left of an erasure until it is complete
+
+    def _read_intent(self, entry: ChainRecord) -> tuple[set[str], Counter[str]]:
+        """Return the documents that are still to be erased, and how many rows of each table were found."""
+        intent = parse_json((self._root / str(entry.record["sources"])).read() or b"") or {}
+        return set(intent.get("sources", ())), Counter(intent.get("rows", {}))
+
+    def _write_intent(self, entry: ChainRecord, sources: Collection[str], rows: Counter[str]) -> None:
+        self._check_open(entry)
+        put_sync(self._root / entry.record["sources"], _dump_intent(sources, rows))
+
+    def _check_open(self, entry: ChainRecord) -> None:
+        """Stop if another attempt has completed the erasure, while this one has hung."""
+        head = self.chain.find_head()
+        if not head or head.record.get("erasing") != entry.number:
+            raise ComplianceSupersededError("Another attempt has completed this erasure.")
 
     def _complete(self, entry: ChainRecord, traces: Traces, delete_jobs: DeleteJobs) -> None:
         """Remove what there still is of the documents of an erasure."""
+        # Those that were written since it was begun count, too, also if the next attempt finds none of them.
+        rows = self._read_intent(entry)[1] | Counter(traces.tables)
+        self._write_intent(entry, traces.sources, rows)
         delete_jobs({job for job in traces.jobs if job[1] not in traces.shared})
         for name in sorted(traces.objects - traces.shared):
             (self._root / name).remove()
@@ -187,21 +192,30 @@ class Erasure:
                 self._copy(self._root / name, copy_parquet, traces.sources)
         entries = list(self._entries(traces))
         for name in traces.tables:
-            self._write_table(name, traces, entries, entry.number)
+            self._write_table(name, traces, entries, entry)
         for table in traces.sealed:
             self._mark_salts(table["salts"], table["digests"], set(entry.record["digests"]))
-        (self._root / entry.record["sources"]).remove()
-        for name in (name for name in (self._root / HOLDS).list_names() if name.endswith(INTENT)):
-            if self._read_intent(f"{HOLDS}/{name}").issubset(traces.sources):
-                (self._root / HOLDS / name).remove()
-            else:  # of an erasure that did not begin, unless that is about to
-                self._remove_part(self._root / HOLDS / name)
-        numbers = {"completes": entry.number, "jobs": len(traces.jobs), "unread": len(self.unread)}
-        more = Counter(traces.tables) - Counter(entry.record["rows"])  # written since it was begun
-        done = {**describe(self._root, ERASED, self._reason, self._by), **numbers, "rows": more}
-        done["erasing"] = None
+        self._write_intent(entry, (), rows)
+        self._remove_lists(entry)
+        done = {
+            **describe(self._root, ERASED, self._reason, self._by),
+            "completes": entry.number,
+            "jobs": len(traces.jobs),
+            "unread": len(self.unread),
+            "rows": rows - Counter(entry.record["rows"]),
+            "erasing": None,
+        }
         self.chain.append(lambda head: done if head and head.record.get("erasing") == entry.number else entry)
+        (self._root / entry.record["sources"]).remove()
         self._log.info("Erased %s documents: see %s.", entry.record["documents"], entry.uri)
+
+    def _remove_lists(self, entry: ChainRecord) -> None:
+        """Remove lists of documents of erasures that never began: none can while this one is open."""
+        folder = self._root / HOLDS
+        for name in folder.list_names():
+            is_list = name.endswith(INTENT) or PART.fullmatch(name)
+            if is_list and below(folder / name, self._root) != entry.record["sources"]:
+                (folder / name).remove()
 
     def _remove_part(self, location: Location) -> None:
         """Remove what a write has left that was killed."""
@@ -230,7 +244,7 @@ class Erasure:
             if is_changed:
                 put_sync(location, new)
 
-    def _write_table(self, name: str, traces: Traces, entries: list[Entry], erasure: int) -> None:
+    def _write_table(self, name: str, traces: Traces, entries: list[Entry], erasure: ChainRecord) -> None:
         """Write a table without the rows; first the entries by which later nights know its hash.
 
         So a table that is not written yet still has its rows, and the next attempt does the same again.
@@ -250,9 +264,7 @@ class Erasure:
             if tables != entry.tables:
                 entries[number] = replace(entry, tables=tables).without(traces.keys)
                 put_sync(self._root / entry.path, entries[number].dump())
-        head = self.chain.find_head()
-        if not head or head.record.get("erasing") != erasure:  # this attempt has hung for long
-            raise ComplianceSupersededError("Another attempt has completed this erasure.")
+        self._check_open(erasure)
         table.publish()
 
     def _entries(self, traces: Traces) -> Iterator[Entry]:
@@ -274,3 +286,7 @@ class Erasure:
             ]
             if marked != lines:
                 put_sync(self._root / salts, b"".join(marked))
+
+
+def _dump_intent(sources: Collection[str], rows: Mapping[str, int]) -> bytes:
+    return json.dumps({"sources": sorted(sources), "rows": rows}).encode()

@@ -79,24 +79,28 @@ def test_rows_that_are_back_after_an_erasure_are_found(tree: Tree, tmp_path: Pat
     assert all("whether erased rows are back" in text for _, text in check.problems)
 
 
-def test_lists_of_other_erasures_stay_unless_they_never_began(tree: Tree) -> None:
+def test_lists_of_erasures_that_never_began_are_removed(tree: Tree) -> None:
     tree.close(1, ANNA, BERT)
     (tree.path / "_holds").mkdir(exist_ok=True)
-    of_next, left_over, of_killed = (tree.path / "_holds" / f"{name * 16}.sources" for name in "123")
-    for path in (of_next, left_over):
-        path.write_text('{"source": "file:///docs/carl.pdf"}\n')
-    os.utime(left_over, (1, 1))
-    of_killed.write_bytes(to_line({"source": ANNA}))
+    for name in (f"{'1' * 16}.sources", f".{'2' * 16}.part"):
+        (tree.path / "_holds" / name).write_text('{"sources": ["file:///docs/carl.pdf"]}')
     tree.erase(ANNA)
-    assert list((tree.path / "_holds").glob("*.sources")) == [of_next]
+    assert list((tree.path / "_holds").iterdir()) == []
 
 
-def test_night_whose_rows_were_written_during_an_erasure_can_be_closed(tree: Tree) -> None:
+@pytest.mark.parametrize("step", ["_mark_salts", "_remove_lists"])
+def test_night_whose_rows_were_written_during_an_erasure_can_be_closed(
+    tree: Tree, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the attempt that has found the rows is killed."""
     tree.close(1, ANNA, BERT)
     with pytest.raises(ComplianceServerError):
         tree.erasure(ANNA).run(fail)
     outputs = tree.write_night(2, ANNA, BERT)
-    Erasure(tree.root, [], "A request", "the officer", log, resume=True).run(lambda _: None)
+    with monkeypatch.context() as patch, pytest.raises(ComplianceServerError):
+        patch.setattr(Erasure, step, fail)
+        tree.erase(resume=True)
+    tree.erase(resume=True)
     assert tree.find_traces(ANNA) == []
     tree.nights.close(2, **outputs)
     assert tree.statuses() == "ERASED OK OK OK"
