@@ -42,11 +42,13 @@ def run(options: argparse.Namespace) -> int:
     numbers = {"documents": documents, "rows": sum(rows.values()), "digests": len(digests)}
     if options.json:
         print_json({**numbers, "objects": sorted(names), "record": uri})
-        return GOOD
-    for name in sorted(names)[:MAX_SHOWN]:
-        print_line(f"    {name}")
-    counts = ", ".join(f"{number:,} {noun}" for noun, number in numbers.items())
-    print_line(f"{'Would erase' if options.dry_run else 'Erased'}: {counts}.")
-    if uri:
+    else:
+        for name in sorted(names)[:MAX_SHOWN]:
+            print_line(f"    {name}")
+        if len(names) > MAX_SHOWN:
+            print_line(f"    and {len(names) - MAX_SHOWN:,} more")
+        counts = ", ".join(f"{number:,} {noun}" for noun, number in numbers.items())
+        print_line(f"{'Would erase' if options.dry_run else 'Erased'}: {counts}.")
+    if uri and not options.json:
         print_line(f"The record is {uri}. Logs and XComs of Airflow, and copies elsewhere, are not erased.")
     return FOUND if erasure.unread else GOOD

@@ -57,8 +57,8 @@ def print_records(verifier: Verifier) -> int:
     is_empty = verifier.is_partial and not totals["objects"]
     code = FOUND if found else FAILED if stopped or is_empty else GOOD
     end = {"problems": found, "first_problem": first or None, "stopped": stopped or None, "exit_code": code}
-    seconds = round(time.monotonic() - started, 3)
-    print_json({"totals": {**totals, "seconds": seconds, "head": verifier.head, **end}})
+    known = {"seconds": round(time.monotonic() - started, 3), "head": verifier.head}
+    print_json({"totals": {**totals, **known, "erasing": verifier.erasing, **end}})
     return code
 
 

@@ -175,8 +175,8 @@ class Erasure:
         # Those that were written since it was begun count, too, also if the next attempt finds none of them.
         rows = self._read_intent(entry)[1] | Counter(traces.tables)
         self._write_intent(entry, traces.sources, rows)
-        delete_jobs({job for job in traces.jobs if job[1] not in traces.shared})
-        for name in sorted(traces.objects - traces.shared):
+        delete_jobs(traces.jobs)
+        for name in sorted(traces.objects):
             (self._root / name).remove()
         for name in traces.pages:
             if new := traces.change(name, (self._root / name).read() or b""):

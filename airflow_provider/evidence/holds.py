@@ -102,7 +102,7 @@ def check_not_erasing(head: ChainRecord | None, doing: str) -> None:
     if head and (number := head.record.get("erasing")):
         raise ComplianceStorageError(
             f"{doing} once the erasure of record {number} is complete: retry. If it was killed, complete it "
-            "first: clear its task, or run `python -m airflow_provider erase ROOT --resume`."
+            "first: clear its task, or run `python -m airflow_provider erase ROOT --resume --reason TEXT`."
         )
 
 

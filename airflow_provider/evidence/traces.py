@@ -46,10 +46,9 @@ class Traces:
     :param sealed: tables of closed nights, as records describe them
     :param places: what stands for the root in paths of rows
     :param tables: with rows about the documents, and how many, in the order in which these go
-    :param jobs: at the service: column, id and account
-    :param objects: texts and results
+    :param jobs: at the service that no row of another document names: column, id and account
+    :param objects: texts and results that no row of another document names
     :param keys: by which entries of nights find their rows
-    :param shared: jobs and objects that rows of other documents name, too
     :param pages: reports, patterns and states that name them: SHA-256 before and after; empty if it goes
     """
 
@@ -62,7 +61,6 @@ class Traces:
     jobs: set[tuple[str, str, str]] = field(default_factory=set)
     objects: set[str] = field(default_factory=set)
     keys: set[str] = field(default_factory=set)
-    shared: set[str] = field(default_factory=set)
     pages: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     @classmethod
@@ -83,7 +81,7 @@ class Traces:
         )
         traces._read_tables()
         traces._find_left_over()
-        traces._find_shared()
+        traces._leave_shared()
         for name in filter(_may_name_documents, found):
             data = (chain.root / name).read() or b""
             if (new := traces.change(name, data)) != data:
@@ -179,16 +177,18 @@ class Traces:
             name for name in self.names if any(digest in name.rpartition("/")[2] for digest in digests)
         }
 
-    def _find_shared(self) -> None:
-        """Find jobs and objects that rows of other documents name, too: those of an equal text."""
-        wanted = self.objects | {job for _, job, _ in self.jobs}
+    def _leave_shared(self) -> None:
+        """Leave jobs and objects that rows of other documents name, too: those of an equal text."""
+        wanted, shared = self.objects | {job for _, job, _ in self.jobs}, set[str]()
         for name in self._table_names():
             # What findings name, assessments do, too.
             is_needed = wanted and not name.rpartition("/")[2].startswith(FINDINGS)
             for line in read_lines(self.root / name) if is_needed else ():
                 if SOURCE.search(line) and not self.is_about(line):
                     row = parse_line(line, f"A line of '{self.root / name}'")
-                    self.shared |= wanted & (self._objects(row) | {str(row.get(one)) for one in JOB_COLUMNS})
+                    shared |= wanted & (self._objects(row) | {str(row.get(one)) for one in JOB_COLUMNS})
+        self.objects -= shared
+        self.jobs = {job for job in self.jobs if job[1] not in shared}
 
 
 def _may_name_documents(name: str) -> bool:

@@ -29,7 +29,7 @@ from typing import Any
 
 NIGHTS, DIGESTS, VERSIONS = "_evidence/nights", "_evidence/digests", (None, 2)  # of the format
 CHANGED, MISSING, INVALID = "changed", "missing", "invalid"  # invalid: it names nothing that can be compared
-UNMATCHED, UNREADABLE, OUTSIDE = "unmatched", "unreadable", "outside"  # the last two may be unchanged
+UNMATCHED, UNREADABLE, OUTSIDE, ERASING = "unmatched", "unreadable", "outside", "erasing"
 GOOD, FOUND, FAILED, CHAINED, TIMESTAMPED = 0, 1, 2, "CHAINED", "TIMESTAMPED"
 WHOLE, PART = "everything is as recorded", "what is here is as recorded, what is absent is not known"
 ABSENT, MAX_KEPT = b"-\n", 50  # the salt of a block that is not here; problems of a record, and shown
@@ -44,6 +44,7 @@ SIGNED = re.compile(r"(\w{3} +\d+ [\d:]{8})[.\d]* (\d{4} GMT)(?s:.*\nTSA: (?:Dir
 DATE, BLOCK = re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-[0-3]\d"), re.compile(rb"([0-9a-f]{64}) ([1-9][0-9]{0,8})")
 Wanted = tuple[Any, str, str]  # an object: its store, its path, and the SHA-256 that it must have
 HINTS = {
+    ERASING: "An erasure is not complete, so what it erases may look changed: run `erase` with --resume.",
     CHANGED: "If a task was cleared, close its night again: its tables have changed. Texts never change.",
     UNMATCHED: "If a later night was closed since, use --contains; if not, check the hash and the root.",
     OUTSIDE: "Add --also for each other place that you trust.",
@@ -74,8 +75,7 @@ class Folder:
         """Open an object; Problem if there is none, or it may not be read."""
         full, shown = f"{self._root}/{path}", f"{self.address}/{path}"
         try:
-            is_outside = os.path.islink(full) and not self._contains(full)
-            if is_outside or not self._contains(full.rpartition("/")[0]):
+            if not self._contains(full if os.path.islink(full) else full.rpartition("/")[0]):
                 raise Problem(OUTSIDE, f"{shown} leads to another place, so it was not read")
             number = os.open(full, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe would block
             if stat.S_ISREG(os.fstat(number).st_mode):
@@ -131,7 +131,7 @@ class Check:
     @property
     def status(self) -> str:
         """One of STATUSES."""
-        wrong = set(self.counts) - {UNREADABLE, OUTSIDE}
+        wrong = set(self.counts) - {UNREADABLE, OUTSIDE}  # these may be unchanged
         found = (wrong, self.stopped, self.counts, self.rewritten, self.absent, self.erased, "OK")
         return next(word for word, is_so in zip(STATUSES, found) if is_so)
 
@@ -271,7 +271,7 @@ class Verifier:
     def __init__(self, store: Any, also: Sequence[Any] = (), **given: Any) -> None:
         self._store, self._also, self._each = store, also, store.each
         self._starts = tuple(start for start in (given.get("head"), *given.get("contains", ())) if start)
-        self._given, self.is_head_given = given, bool(self._starts)
+        self._given, self.is_head_given, self.erasing = given, bool(self._starts), None
         self.is_partial = self._is_pack = bool(given.get("pack"))  # in a pack, names are made of hashes
         self._places, self._noted, self.head = [(".", store)], list[int](), ""  # SHA-256 of the last record
         self._find = lambda path, name: find_object(self._places, name if self._is_pack else path)
@@ -282,11 +282,10 @@ class Verifier:
         """Read all records, and check how they are chained."""
         self._names = set(self._store.names(NIGHTS))
         numbers = sorted(int(name[:8]) for name in self._names if RECORD_NAME.fullmatch(name))
-        checks = list(self._store.each(lambda number: read_record(self._store, number), numbers))
-        if not checks:
+        if not (checks := list(self._store.each(lambda number: read_record(self._store, number), numbers))):
             return checks
         check_chain(checks, self._given.get("head") or "", self._given.get("contains", ()))
-        self.head = checks[-1].sha256
+        self.head, self.erasing = checks[-1].sha256, checks[-1].record.get("erasing")
         if self._given.get("ca") and not any(name.endswith(".tsr") for name in self._names):
             checks[-1].add(MISSING, "no record has a timestamp, although --ca is given")
         self._noted = [check.number for check in checks if check.sha256.startswith(self._starts)]
@@ -296,7 +295,7 @@ class Verifier:
         # The longest first: the root may have been moved into or out of a folder.
         self._places += sorted(places.items(), key=lambda place: -len(place[0]))
         for one in (check.record for check in reversed(checks) if check.record.get("kind") == "erasure"):
-            is_done = one.get("number") != checks[-1].record.get("erasing")
+            is_done = one.get("number") != self.erasing
             self._erased.update(dict.fromkeys(map(str, _as(list, one.get("digests"))), is_done))
             for before, after in _as(dict, one.get("reports")).items():
                 self._after.setdefault(before, self._after.get(str(after), str(after)))
@@ -449,7 +448,8 @@ def report(verifier: Verifier) -> int:
         print_line(f"{_count(found, 'problem')}: {counts}{more}")
     elif not total.stopped:
         print_line(f"{_count(records, 'record')}: {PART if verifier.is_partial else WHOLE}.")
-    for hint in (hint for kind, hint in HINTS.items() if kind in total.counts):
+    kinds = {*total.counts, *([ERASING] if verifier.erasing else [])}
+    for hint in (hint for kind, hint in HINTS.items() if kind in kinds):
         print_line(hint)
     print_line(f"Last record: SHA-256 {verifier.head or 'unknown'}")
     if not verifier.is_head_given:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from airflow_provider.cli import erase as erase_command
 from airflow_provider.cli.commands import main
 from airflow_provider.emulator import Emulator
 from airflow_provider.exceptions import ComplianceInputError, ComplianceServerError
@@ -45,6 +47,40 @@ def test_dry_run_lists_what_erase_then_erases(
     assert tree.find_traces(ANNA) == []
     assert main(["verify", str(tree.path)]) == 0
     assert "ERASED" in capsys.readouterr().out
+
+
+def test_dry_run_says_how_many_objects_it_does_not_list(
+    tree: Tree, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erase_command, "MAX_SHOWN", 3)
+    assert main(["erase", str(tree.path), "--source", ANNA, *REASON, "--dry-run"]) == 0
+    *shown, more, last = capsys.readouterr().out.splitlines()
+    assert len(shown) == 3
+    assert re.fullmatch(r"    and \d+ more", more)
+    assert last.startswith("Would erase: 1 documents")
+
+
+def test_verify_says_that_an_erasure_is_not_complete(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(_: Any) -> None:
+        raise ComplianceServerError("The service is down.", status=503)
+
+    with pytest.raises(ComplianceServerError):
+        tree.erasure(ANNA).run(fail)
+    assert main(["verify", str(tree.path)]) == 1
+    assert "An erasure is not complete" in capsys.readouterr().out
+    main(["verify", str(tree.path), "--json"])
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["totals"]["erasing"] == 2
+    tree.erase(resume=True)
+    assert main(["verify", str(tree.path)]) == 0
+    assert "not complete" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("output", [(), ("--json",)])
+def test_file_that_can_not_be_read_is_found(
+    tree: Tree, emulated_service: Emulator, output: tuple[str, ...]
+) -> None:
+    (tree.path / "dt=2026-03-01/a.csv.gz").write_bytes(b"damaged")
+    assert main(["erase", str(tree.path), "--source", ANNA, *REASON, *output]) == 1
 
 
 def test_held_document_is_refused_until_it_is_released(
