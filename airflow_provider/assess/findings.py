@@ -99,7 +99,12 @@ def find_unanswered(criteria: Iterable[tuple[str, str]], verdicts: Iterable[Verd
 
     :param criteria: code name and name of each
     """
-    names = {fold(text) for verdict in verdicts for text in (verdict["criterion"], verdict["title"])}
+    return _find_unanswered(tuple(criteria), tuple((one["criterion"], one["title"]) for one in verdicts))
+
+
+@lru_cache(maxsize=1000)  # most documents have the same
+def _find_unanswered(criteria: Sequence[tuple[str, str]], answered: Sequence[tuple[str, str]]) -> list[str]:
+    names = {fold(text) for one in answered for text in one}
     listed = [(code or name, {fold(code), fold(name)}) for code, name in criteria if code or name]
     missing = [code for code, either in listed if not either & (names - {""})]
     return missing if len(missing) < len(listed) or not names else []

@@ -116,15 +116,14 @@ class ParquetTable:
     def _flush(self) -> None:
         import pyarrow as pa
 
-        arrays = []
-        for column in self._schema:
-            values = [row[column.name] for row in self._rows]
-            try:
-                arrays.append(pa.array(values, column.type))
-            except (pa.ArrowException, TypeError, ValueError, OverflowError):  # it may contain anything
-                arrays.append(pa.array([_clean(column.name, value) for value in values], column.type))
-        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
-        self._rows = []
+        rows, self._rows = self._rows, []
+        kind = pa.struct(self._schema)
+        try:
+            group = pa.array(rows, kind)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):  # they may contain anything
+            names = self._schema.names
+            group = pa.array([{name: _clean(name, row[name]) for name in names} for row in rows], kind)
+        self._writer.write_batch(pa.RecordBatch.from_struct_array(group))
 
     def __del__(self) -> None:
         self._file.close()

@@ -14,10 +14,22 @@ from typing import Any
 
 from airflow_provider.bulk.items import I, Item, now
 from airflow_provider.event_loop import in_thread
-from airflow_provider.exceptions import ComplianceStorageError, ComplianceSupersededError
+from airflow_provider.exceptions import (
+    ComplianceInputError,
+    ComplianceStorageError,
+    ComplianceSupersededError,
+)
 from airflow_provider.provenance import describe_attempt, is_newer, read_provenance
 from airflow_provider.storage.atomic import put, put_sync
-from airflow_provider.storage.jsonl import GZIP, TableFile, find_tables, read_lines, to_line, twins
+from airflow_provider.storage.jsonl import (
+    GZIP,
+    TableFile,
+    find_tables,
+    parse_line,
+    read_lines,
+    to_line,
+    twins,
+)
 from airflow_provider.storage.locations import Location, read_objects, storage_errors
 from airflow_provider.storage.nights import EarlierNights, Table
 
@@ -198,7 +210,7 @@ class Checkpoint:
         for line in lines:
             try:
                 at, item = self._parse_line(line, item_type)
-            except (ValueError, TypeError, AttributeError):
+            except (ComplianceInputError, ValueError, TypeError, AttributeError):
                 self.invalid_lines += 1
                 log.warning("Ignored an invalid line of '%s'.", path)
             else:
@@ -207,7 +219,7 @@ class Checkpoint:
 
     def _parse_line(self, line: bytes, item_type: type[I]) -> tuple[tuple[float, int], I]:
         """Return which record it is, and its item; with everything to do, if its job is not ours."""
-        record = json.loads(line)
+        record = parse_line(line, "It")
         item = item_type.from_record(record)
         if not isinstance(item.key, str) or not isinstance(item.job_id, str | None):
             raise TypeError

@@ -23,7 +23,6 @@ BUFFER_BYTES = 1 << 18
 GZIP = ".gz"
 SUFFIXES = (".jsonl", f".jsonl{GZIP}")  # of tables
 GZIP_LEVEL = 3
-DECODER = json.JSONDecoder()  # unlike `json.loads`, it does not guess the encoding of each line
 
 Row = dict[str, Any]
 
@@ -33,7 +32,13 @@ def to_line(row: Mapping[str, Any]) -> bytes:
 
     In ASCII: a file name that is not UTF-8 has no other form that reads back to the same name.
     """
-    return json.dumps(row).encode() + b"\n"
+    import pydantic_core  # three times as fast as `json`; not needed to import an operator
+
+    try:
+        line = pydantic_core.to_json(row)
+    except ValueError:  # a name that is not UTF-8
+        line = b"\xff"
+    return (line if line.isascii() else json.dumps(row, separators=(",", ":")).encode()) + b"\n"
 
 
 def to_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
@@ -156,10 +161,15 @@ def parse_line(line: bytes, place: str) -> Row:
 
     :param place: what an error says, such as "The manifest is damaged: line 3 of 'file:///m.jsonl'"
     """
+    import pydantic_core  # see `to_line`
+
     try:
-        row = DECODER.decode(line.decode("utf-8", "surrogatepass").lstrip("\ufeff"))
-    except (ValueError, RecursionError) as error:
-        raise ComplianceInputError(f"{place} is not JSON: {error}.") from None
+        row = pydantic_core.from_json(line)
+    except ValueError:  # a name that is not UTF-8, or not JSON at all
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ComplianceInputError(f"{place} is not JSON: {error}.") from None
     if not isinstance(row, dict):
         raise ComplianceInputError(f"{place} is not an object.")
     return row

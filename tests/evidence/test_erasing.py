@@ -215,7 +215,7 @@ def test_changed_rows_of_the_document_go_and_stay_a_change(tree: Tree, table: st
     tree.close(1, BERT, ANNA)
     path = tree.path / "dt=2026-03-01" / table
     first, second = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(first + second.replace(b'"uuid": "u-', b'"uuid": "x-'))
+    path.write_bytes(first + second.replace(b'"uuid":"u-', b'"uuid":"x-'))
     tree.erase(ANNA)
     assert tree.find_traces(ANNA) == []
     assert path.read_bytes() == first
@@ -527,7 +527,7 @@ def test_reports_lose_the_document_and_keep_similar_ones(
     assert "It is secret" not in page
     assert "It is public" in page
     assert [path.name for path in (folder / "_work/state").iterdir()] == ["1.json"]
-    assert [path.read_bytes().count(b'"source": ') for path in sorted(folder.rglob("*.jsonl"))] == [1] * 5
+    assert [path.read_bytes().count(b'"source":') for path in sorted(folder.rglob("*.jsonl"))] == [1] * 5
     assert tree.statuses() == "ERASED OK OK"
 
 

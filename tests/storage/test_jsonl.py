@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
 from airflow_provider.storage import jsonl
@@ -16,6 +20,7 @@ from airflow_provider.storage.jsonl import (
     parse_line,
     read_lines,
     read_valid_rows,
+    to_line,
     to_lines,
     write_table,
 )
@@ -31,6 +36,25 @@ def test_rows_read_back_as_they_were_also_with_a_name_that_is_not_utf_8(tmp_path
     (tmp_path / "t.jsonl").write_bytes(to_lines(rows))
     assert list(read_valid_rows(at(tmp_path / "t.jsonl"))) == rows
     assert [parse_line(line, "it") for line in read_lines(at(tmp_path / "t.jsonl"))] == rows
+
+
+@given(
+    st.dictionaries(
+        st.text(st.characters()),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
+            lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters()), inner),
+            max_leaves=5,
+        ),
+    )
+)
+@example({"name": "a\udcff", "title": "\u2028ä", "score": float("nan"), "id": 2**70, "ratio": 1e-7})
+def test_any_row_is_one_line_of_ascii_that_reads_back(row: dict[str, Any]) -> None:
+    line = to_line(row)
+    assert line.isascii()
+    assert line.count(b"\n") == 1
+    for read in (parse_line(line, "it"), json.loads(line)):
+        assert repr(read) == repr(row)  # equal, also if it is not a number
 
 
 def test_lines_that_are_no_rows_are_ignored_and_logged(
