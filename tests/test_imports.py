@@ -98,5 +98,9 @@ def test_every_package_that_is_imported_is_declared() -> None:
     declared = {
         re.split(r"[^\w.-]", each)[0].lower() for each in requires("airflow-provider-compliance") or []
     }
-    missing = {name for name in others if not declared & {d.lower() for d in distributions.get(name, [name])}}
+    missing = {
+        name
+        for name in others
+        if not declared & {d.lower().replace("_", "-") for d in distributions.get(name, [name])}
+    }
     assert not missing
