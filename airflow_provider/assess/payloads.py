@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError
@@ -18,6 +19,7 @@ DEFAULT_PAYLOAD: dict[str, Any] = {
 PLACEHOLDER = re.compile(r"\{(document|framework)\[([^\[\]{}]+)\]\}")
 # They describe the job and its text, which is compared by its hash: processed again, a document has others.
 JOB_COLUMNS = frozenset(MANIFEST_COLUMNS) - {"source"}
+_NO_JOB = {name: f"{{document[{name}]}}" for name in JOB_COLUMNS}
 Fields = Mapping[str, Any]
 
 
@@ -35,9 +37,7 @@ class PayloadTemplate:
 
     def digest(self, document: Fields, framework: Fields) -> str:
         """Return a digest of the payload as it is sent, except for fields of the job."""
-        job = {name: f"{{document[{name}]}}" for name in JOB_COLUMNS}
-        payload = json.loads(json.dumps(self.render({**document, **job}, framework), default=str))
-        return hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()[:16]
+        return _digest(json.dumps(self.render({**document, **_NO_JOB}, framework), default=str))
 
     def check(self, documents: Iterable[Fields], frameworks: Iterable[Fields]) -> None:
         """Raise if a placeholder names a field that one of these does not have, before anything is sent."""
@@ -56,6 +56,11 @@ class PayloadTemplate:
     def render(self, document: Fields, framework: Fields) -> Any:
         """Return the payload for one document and one framework."""
         return _fill_in(self._template, {"document": document, "framework": framework})
+
+
+@lru_cache(maxsize=100)  # most documents have the same
+def _digest(payload: str) -> str:
+    return hashlib.sha256(json.dumps(json.loads(payload), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _placeholders(value: Any) -> Iterable[tuple[str, str]]:

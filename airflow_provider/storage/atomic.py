@@ -188,7 +188,7 @@ def _write(location: Location, content: Content, *, replace: bool) -> bool:
     fs.makedirs(folder, exist_ok=True)
     try:
         with open_content(content) as source, fs.open(part, "wb") as file:
-            shutil.copyfileobj(source, file, BLOCK_BYTES)
+            shutil.copyfileobj(source, file)
         fs.mv(part, location.path)
     except BaseException:
         with suppress(Exception):  # the error that led here says more than one about this
@@ -202,7 +202,7 @@ def _write_file(path: Path, part: Path, content: Content, *, replace: bool) -> b
     _make_directory(path.parent)
     try:
         with open_content(content) as source, part.open("xb") as file:
-            shutil.copyfileobj(source, file, BLOCK_BYTES)
+            shutil.copyfileobj(source, file)
             file.flush()
             os.fsync(file.fileno())
         if replace:
