@@ -8,30 +8,25 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from airflow import __version__ as airflow_version
-from airflow.triggers import base
-from airflow.triggers.base import BaseTrigger
 from asgiref.sync import sync_to_async
 
 from airflow_provider.exceptions import ComplianceConfigError
 
-# Airflow 3.0 brings watchers of assets. Not needed when 3.0 is the oldest supported version.
-HAS_ASSET_WATCHERS = hasattr(base, "BaseEventTrigger")
-if TYPE_CHECKING or HAS_ASSET_WATCHERS:
-    from airflow.triggers.base import BaseEventTrigger as BaseEventTrigger
-else:
-    BaseEventTrigger = BaseTrigger
+if TYPE_CHECKING:
+    from airflow.triggers.base import BaseTrigger
 
-# Airflow 3.3 calls `on_kill` of a trigger. Not needed when 3.3 is the oldest supported version.
-TRIGGER_HAS_ON_KILL = hasattr(BaseTrigger, "on_kill")
+_VERSION = tuple(int(part) for part in airflow_version.split(".")[:2])
 
 # Airflow 3.4 discards the state of a cleared task. Not needed when 3.4 is the oldest supported version.
-CLEAR_KEEPS_STATE = tuple(int(part) for part in airflow_version.split(".")[:2]) < (3, 4)
+CLEAR_KEEPS_STATE = _VERSION < (3, 4)
+
+ENDED_TASK = frozenset({"failed", "success", "skipped", "removed", "upstream_failed"})
 
 # Airflow 3.1 brings forms. Not needed when 3.1 is the oldest supported version.
-HAS_FORMS = tuple(int(part) for part in airflow_version.split(".")[:2]) >= (3, 1)
+HAS_FORMS = _VERSION >= (3, 1)
 
 # Airflow 2 ends a task after its `on_kill`. Not needed when 3.0 is the oldest supported version.
-ON_KILL_ENDS_TASK = not HAS_ASSET_WATCHERS
+ON_KILL_ENDS_TASK = _VERSION < (3, 0)
 
 
 TITLE_TEMPLATE = "{{ task.title }}"

@@ -22,19 +22,16 @@ _BACKSLASHES = r"\\{%d,15}"  # four nested escapes; unbounded, a long run of the
 
 _ESCAPED_AMPERSAND = re.compile(r"&(?:amp|#38|#x26);|\\u0026", re.IGNORECASE)
 
-# Secrets in a text.
-_ADDRESS = re.compile(  # also escaped, as in JSON or in a parameter, and without a scheme
-    r"""(?xi) (?: \b[a-z][a-z0-9+.-]{0,20} (?: : | %(?:25){0,3}3a ) | (?<![\w:/\\%]) )
+# Secrets in a text. `re` compiles and keeps them when the first text is searched, not when a DAG is parsed.
+# An address, also escaped, as in JSON or in a parameter, and without a scheme
+_ADDRESS = r"""(?xi) (?: \b[a-z][a-z0-9+.-]{0,20} (?: : | %(?:25){0,3}3a ) | (?<![\w:/\\%]) )
     (?: \\{0,7}/ | %(?:25){0,3}2f ){2} [^\s'"<>`]* [^\s'"<>`.,;:!?)\]}]"""
-)
 _GLUED = re.compile(r"(?<=[,;|@])(?=[A-Za-z][A-Za-z0-9+.-]{0,20}://)")  # where another address starts
 # A name and what separates it from its value: `name=`, `"name": "`, `('name', '`, `<name>`.
-_FIELD = re.compile(
-    r"""(?xi) (?: (?P<mark> [?&\#;] | [(\[]\s?\\{0,7}["'] ) | (?P<tag> (?:<|&lt;)(?:\w{1,30}:)? ) )?
+_FIELD = r"""(?xi) (?: (?P<mark> [?&\#;] | [(\[]\s?\\{0,7}["'] ) | (?P<tag> (?:<|&lt;)(?:\w{1,30}:)? ) )?
     (?<![\w./-]) (?P<name>[a-z][\w.-]{0,60}+)
     (?(tag) (?:\s[^<>]{0,200})? (?:>|&gt;)
     | (?P<equals> %3d | (?:\\{0,7}["'])?\s{0,3}(?:=>?|[:,])\s{0,3} ) (?: [bru]?(?P<quote>\\{0,7}["']) )? )"""
-)
 _QUOTE = re.compile(r"""(?<!\\)(\\*)(["'])(?!\w)""")  # no letter follows the one that ends a value
 _UNQUOTED = re.compile(r"""[^\s&;<>"',]+(?:["',](?=\w)[^\s&;<>"',]*)*""")
 _CLOSING_TAG = re.compile("</|&lt;/")
@@ -44,19 +41,14 @@ _PLAIN_WORD = re.compile(r"[A-Z]?[a-z]+[.,:;!?]*(?:\s|$)")
 _HEADER = re.compile(
     "(?i)(?P<line>(?:proxy-)?authorization|(?:set-)?cookie2?)|x-[a-z-]{0,30}(?:key|token|secret|auth)"
 )
-_CREDENTIALS = re.compile(
-    r"""(?x) \b(?P<scheme>(?i:bearer|basic|negotiate|sharedkey(?:lite)?|aws4-hmac-sha256))
+_CREDENTIALS = r"""(?x) \b(?P<scheme>(?i:bearer|basic|negotiate|sharedkey(?:lite)?|aws4-hmac-sha256))
     (?P<space>\s+|%20|\+) (?!(?:realm|error|scope|charset)\w*=|[A-Z]?[a-z]+[.,:;!?]*(?:\s|$))
     [\w.~+/=:%-]{4,}"""
-)
-_BARE_LOGIN = re.compile(
-    r"(?<![\w/.%+-])(?!mailto:)([\w.%+-]{1,64}):(?!//)[^\s/@:'\"<>\\]{3,128}@(?=[\w.\[])"
-)
-
-_OPTION = re.compile(  # of a command, with its value: `--password x`, `-u user:x`
-    r"""(?xi) (?<!\S)( --[\w-]{0,40}(?:password|passwd|passphrase|secret|token|key|credentials?)[ \t=]{1,3}
+_BARE_LOGIN = r"(?<![\w/.%+-])(?!mailto:)([\w.%+-]{1,64}):(?!//)[^\s/@:'\"<>\\]{3,128}@(?=[\w.\[])"
+# An option of a command with its value: `--password x`, `-u user:x`
+_OPTION = r"""(?xi) (?<!\S)(
+    --[\w-]{0,40}(?:password|passwd|passphrase|secret|token|key|credentials?)[ \t=]{1,3}
     | (?:-u|--(?:proxy-)?user)[ \t=]{1,3}[^\s:]{1,64}: ) (?:"[^"\r\n]*"|'[^'\r\n]*'|[^\s-]\S*)"""
-)
 # A word that differs between documents that failed for the same reason: a URL, a file, an id, a long number.
 _SPECIFIC = re.compile(
     r".*(?:://|\.(?:pdf|docx?|html?|txt)$|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})|[0-9a-f]{32,}$|[0-9]{5,}$",
@@ -143,7 +135,8 @@ def _mask_fields(text: str) -> str:
     """Mask the values of all names that mean a secret; what was masked is not searched again."""
     kept, start, at = [], 0, 0
     missing: set[str] = set()
-    while found := _FIELD.search(text, at):
+    field = re.compile(_FIELD)
+    while found := field.search(text, at):
         at = found.end("name")
         if _is_secret_field(text, found) and (end := _value_end(text, found, missing)) > found.end():
             kept += [text[start : found.end()], "***"]
@@ -192,11 +185,11 @@ def _closing_quote(text: str, at: int, quote: str) -> re.Match[str] | None:
 
 # Each step with letters of which one is in every text that it changes.
 _STEPS: tuple[tuple[frozenset[str], Callable[[str], str]], ...] = (
-    (frozenset("/%"), partial(_ADDRESS.sub, _redact_match)),
-    (frozenset("-"), partial(_OPTION.sub, r"\1***")),
+    (frozenset("/%"), partial(re.sub, _ADDRESS, _redact_match)),
+    (frozenset("-"), partial(re.sub, _OPTION, r"\1***")),
     (frozenset("=:%;>'\""), _mask_fields),
-    (frozenset("aA"), partial(_CREDENTIALS.sub, r"\g<scheme>\g<space>***")),
-    (frozenset("@"), partial(_BARE_LOGIN.sub, r"\1:***@")),
+    (frozenset("aA"), partial(re.sub, _CREDENTIALS, r"\g<scheme>\g<space>***")),
+    (frozenset("@"), partial(re.sub, _BARE_LOGIN, r"\1:***@")),
 )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider import compat
+from airflow_provider.triggers.base import TRIGGER_HAS_ON_KILL
 
 
 def test_aiohttp_sessions_have_a_switch_against_silent_retries() -> None:
@@ -71,7 +72,7 @@ def test_urllib3_keeps_the_response_of_the_standard_library() -> None:
     assert hasattr(response, "_original_response")
 
 
-@pytest.mark.skipif(not compat.TRIGGER_HAS_ON_KILL, reason="Airflow before 3.3 has no asset state store")
+@pytest.mark.skipif(not TRIGGER_HAS_ON_KILL, reason="Airflow before 3.3 has no asset state store")
 def test_airflow_keeps_asset_state_stores_by_name_and_uri() -> None:
     """The framework watcher keeps its state with every asset that it watches."""
     from airflow.sdk.execution_time import context
@@ -107,7 +108,7 @@ def test_airflow_has_a_message_that_names_a_mapped_task() -> None:
     comms = pytest.importorskip("airflow.sdk.execution_time.comms", reason="Airflow 2 has a database")
     runner = pytest.importorskip("airflow.sdk.execution_time.task_runner")
     if not hasattr(comms, "SetRenderedMapIndex"):
-        assert not compat.TRIGGER_HAS_ON_KILL, "only Airflow before 3.2 has none"
+        assert not TRIGGER_HAS_ON_KILL, "only Airflow before 3.2 has none"
         pytest.skip("Airflow before 3.2 has none")
     assert "rendered_map_index" in comms.SetRenderedMapIndex.model_fields
     assert "SUPERVISOR_COMMS" in runner.__annotations__

@@ -10,7 +10,7 @@ from airflow_provider.exceptions import ComplianceAssessError, ComplianceError, 
 from airflow_provider.operators.base_bulk import ASSESS, BulkRun, ComplianceBulkOperator
 from airflow_provider.params import as_ids, as_json, unique
 from airflow_provider.storage.locations import Location
-from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
+from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind
 
 if TYPE_CHECKING:
     from airflow_provider.assess.output import Outcome
@@ -56,7 +56,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
         ("documents", "payload", "golden"), "json"
     )
-    trigger_class: ClassVar[type[ComplianceAssessmentTrigger]] = ComplianceAssessmentTrigger
+    kind: ClassVar[JobKind] = ASSESSMENTS
     deletes_after: ClassVar[str] = ASSESS
     ui_color = "#e4dcf5"
 

@@ -12,7 +12,6 @@ from airflow_provider.exceptions import ComplianceError, ComplianceInputError
 from airflow_provider.operators.base import CancelOperator, ComplianceBaseOperator, entry_point
 from airflow_provider.operators.base_job import ComplianceBaseJobOperator
 from airflow_provider.params import as_id, as_json
-from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
 from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind
 from airflow_provider.waiting.results import FINAL
 from airflow_provider.waiting.waits import status_in_worker
@@ -35,7 +34,7 @@ class ComplianceSubmitAssessmentOperator(ComplianceBaseJobOperator):
     :param payload: the assessment as a dict or list, as JSON text, or a `.json` template file
     """
 
-    trigger_class: ClassVar[type[ComplianceAssessmentTrigger]] = ComplianceAssessmentTrigger
+    kind: ClassVar[JobKind] = ASSESSMENTS
     template_fields: Sequence[str] = ("conn_id", "payload")
     template_fields_renderers: ClassVar[dict[str, str]] = {"payload": "json"}
 

@@ -34,6 +34,7 @@ from airflow_provider.params import IS_EXECUTING, as_id, as_seconds
 from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.text import sanitize
 from airflow_provider.waiting.deadlines import Deadline
+from airflow_provider.waiting.kinds import JOBS, JobKind
 from airflow_provider.waiting.refusals import outlast_refusals_sync
 from airflow_provider.waiting.results import WaitResult
 from airflow_provider.waiting.rules import Accepts, accept_final
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
     from airflow_provider.storage.locations import Location
     from airflow_provider.triggers.base import ComplianceWaitTrigger
-    from airflow_provider.waiting.kinds import JobKind
 
 log = logging.getLogger(__name__)
 
@@ -180,7 +180,7 @@ class WaitingOperator(ComplianceBaseOperator, ABC):
         of Airflow's configuration
     """
 
-    trigger_class: ClassVar[type[ComplianceWaitTrigger]]
+    kind: ClassVar[JobKind]
     poll_interval: float
     timeout: float
 
@@ -192,11 +192,6 @@ class WaitingOperator(ComplianceBaseOperator, ABC):
     ) -> None:
         super().__init__(**kwargs)
         self.deferrable = deferrable
-
-    @property
-    def kind(self) -> JobKind:
-        """What is waited for: jobs or assessments."""
-        return self.trigger_class.kind
 
     @abstractmethod
     def _finish(self, context: Context, result: WaitResult, deadline: Deadline, **resumed: Any) -> Any:
@@ -240,7 +235,12 @@ class WaitingOperator(ComplianceBaseOperator, ABC):
         return self._finish(context, result, deadline, **resumed)
 
     def _make_trigger(self, ids: list[str], deadline: Deadline, **options: Any) -> ComplianceWaitTrigger:
-        make: Callable[..., ComplianceWaitTrigger] = self.trigger_class
+        # Not needed to parse a DAG, and Airflow's base class is slow to import.
+        from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
+        from airflow_provider.triggers.content import ComplianceContentTrigger
+
+        make: Callable[..., ComplianceWaitTrigger]
+        make = ComplianceContentTrigger if self.kind is JOBS else ComplianceAssessmentTrigger
         return make(
             self.conn_id,
             ids,

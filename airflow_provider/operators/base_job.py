@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider import metrics
-from airflow_provider.compat import ON_KILL_ENDS_TASK, read_task_state
+from airflow_provider.compat import ENDED_TASK, ON_KILL_ENDS_TASK, read_task_state
 from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceProtocolError,
@@ -33,7 +33,6 @@ from airflow_provider.storage.task_state import (
     open_state_store,
 )
 from airflow_provider.text import mask_address
-from airflow_provider.triggers.base import ENDED_TASK
 from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.kinds import ASSESSMENTS
 from airflow_provider.waiting.results import FINAL, Record, WaitResult, error_for, polling_error

@@ -11,7 +11,6 @@ from airflow_provider.operators.base import CancelOperator
 from airflow_provider.operators.base_job import ComplianceBaseJobOperator
 from airflow_provider.params import RedactedField, as_id, required
 from airflow_provider.text import one_line
-from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting.kinds import JOBS, JobKind, job_record
 from airflow_provider.waiting.results import CANCELLED, UNKNOWN
 from airflow_provider.waiting.waits import status_in_worker
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 class ComplianceContentOperator(ComplianceBaseJobOperator):
     """Base of the operators that have content processed and may wait for it."""
 
-    trigger_class: ClassVar[type[ComplianceContentTrigger]] = ComplianceContentTrigger
+    kind: ClassVar[JobKind] = JOBS
 
 
 class ComplianceSubmitFileOperator(ComplianceContentOperator):

@@ -18,7 +18,7 @@ from airflow_provider.params import RedactedField, as_list, required
 from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.storage.locations import Location
 from airflow_provider.text import redact_text
-from airflow_provider.triggers.content import ComplianceContentTrigger
+from airflow_provider.waiting.kinds import JOBS, JobKind
 
 if TYPE_CHECKING:
     from airflow_provider.bulk.checkpoint import Checkpoint
@@ -62,7 +62,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"sources": "json"}
     sources = RedactedField()
-    trigger_class: ClassVar[type[ComplianceContentTrigger]] = ComplianceContentTrigger
+    kind: ClassVar[JobKind] = JOBS
     deletes_after: ClassVar[str] = FETCH
     refreshes: ClassVar[int] = 1
     ui_color = "#f4ecd8"

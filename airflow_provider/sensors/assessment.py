@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.params import as_ids, is_many
 from airflow_provider.sensors.base import ComplianceBaseSensor
-from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
+from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import XComArg
@@ -25,7 +25,7 @@ class ComplianceAssessmentSensor(ComplianceBaseSensor):
     :param assessment_id: the id of an assessment, or a list
     """
 
-    trigger_class: ClassVar[type[ComplianceAssessmentTrigger]] = ComplianceAssessmentTrigger
+    kind: ClassVar[JobKind] = ASSESSMENTS
     template_fields: Sequence[str] = ("conn_id", "assessment_id")
 
     def __init__(self, *, assessment_id: str | int | Sequence[str | int] | XComArg, **kwargs: Any) -> None:

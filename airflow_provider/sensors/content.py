@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.params import as_str_list
 from airflow_provider.sensors.base import ComplianceBaseSensor
-from airflow_provider.triggers.content import ComplianceContentTrigger
+from airflow_provider.waiting.kinds import JOBS, JobKind
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import XComArg
@@ -23,7 +23,7 @@ class ComplianceContentSensor(ComplianceBaseSensor):
     :param uuid: the uuid of a job, or many
     """
 
-    trigger_class: ClassVar[type[ComplianceContentTrigger]] = ComplianceContentTrigger
+    kind: ClassVar[JobKind] = JOBS
     template_fields: Sequence[str] = ("conn_id", "uuid")
 
     def __init__(self, *, uuid: str | Sequence[str] | XComArg, **kwargs: Any) -> None:

@@ -16,8 +16,8 @@ from airflow_provider.params import as_str_list, is_many, required, unique
 from airflow_provider.provenance import instance_of
 from airflow_provider.storage import names
 from airflow_provider.storage.locations import Location
-from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting.deadlines import Deadline
+from airflow_provider.waiting.kinds import JOBS, JobKind
 from airflow_provider.waiting.refusals import outlast_refusals
 from airflow_provider.waiting.results import Record, WaitResult, error_for
 from airflow_provider.waiting.waits import poll_in_worker
@@ -49,7 +49,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
     """
 
     template_fields: Sequence[str] = ("conn_id", "uuid", "destination", "file_name_template")
-    trigger_class: ClassVar[type[ComplianceContentTrigger]] = ComplianceContentTrigger
+    kind: ClassVar[JobKind] = JOBS
     ui_color = "#efe6f4"
 
     def __init__(

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, cast
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_provider.compat import TRIGGER_HAS_ON_KILL, task_state
+from airflow_provider.compat import ENDED_TASK, task_state
 from airflow_provider.event_loop import run_to_end
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.compliance import ComplianceHook, import_hook_class
@@ -19,7 +19,8 @@ from airflow_provider.waiting.results import WaitResult
 from airflow_provider.waiting.rules import Accepts, accept_final
 from airflow_provider.waiting.waits import cancel, wait
 
-ENDED_TASK = frozenset({"failed", "success", "skipped", "removed", "upstream_failed"})
+# Airflow 3.3 calls `on_kill` of a trigger. Not needed when 3.3 is the oldest supported version.
+TRIGGER_HAS_ON_KILL = hasattr(BaseTrigger, "on_kill")
 STATE_SECONDS = 4.0  # to ask for the state of a task that was killed; Airflow gives a trigger 30 in all
 
 

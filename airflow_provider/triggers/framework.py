@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator, Hashable
 from contextlib import aclosing
 from dataclasses import dataclass, fields
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from airflow.triggers import base
 from airflow.triggers.base import TriggerEvent
 
-from airflow_provider.compat import HAS_ASSET_WATCHERS, BaseEventTrigger, asset_stores_of
+from airflow_provider.compat import asset_stores_of
 from airflow_provider.frameworks.watcher import (
     AssetState,
     FrameworkPoller,
@@ -20,6 +21,13 @@ from airflow_provider.frameworks.watcher import (
     WatcherState,
 )
 from airflow_provider.hooks.compliance import ComplianceHook
+
+# Airflow 3.0 brings watchers of assets. Not needed when 3.0 is the oldest supported version.
+HAS_ASSET_WATCHERS = hasattr(base, "BaseEventTrigger")
+if TYPE_CHECKING or HAS_ASSET_WATCHERS:
+    from airflow.triggers.base import BaseEventTrigger
+else:
+    BaseEventTrigger = base.BaseTrigger
 
 EVENT_STORE_SECONDS = 5.0  # after which an event counts as stored, where Airflow does not confirm it
 

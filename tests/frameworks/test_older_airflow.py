@@ -17,7 +17,7 @@ def test_without_watchers_the_trigger_says_what_it_needs(monkeypatch: pytest.Mon
         framework.ComplianceFrameworkChangeTrigger()
 
 
-@pytest.mark.skipif(compat.HAS_ASSET_WATCHERS, reason="this Airflow has watchers")
+@pytest.mark.skipif(framework.HAS_ASSET_WATCHERS, reason="this Airflow has watchers")
 def test_airflow_2_has_none() -> None:
     with pytest.raises(RuntimeError, match="ComplianceListFrameworksOperator"):
         framework.ComplianceFrameworkChangeTrigger()

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.compat import HAS_ASSET_WATCHERS
 from airflow_provider.emulator import Emulator
 from airflow_provider.frameworks import watcher as watcher_module
+from airflow_provider.triggers.framework import HAS_ASSET_WATCHERS
 from tests.frameworks.triggerers import (
     CONN,
     AssetStore,

@@ -9,13 +9,12 @@ from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
-from airflow_provider.compat import BaseEventTrigger
 from airflow_provider.emulator import Emulator
 from airflow_provider.triggers.framework import ComplianceFrameworkChangeTrigger
 from tests.support.attempts import until
 
 CONN = "compliance_default"
-SHARES = hasattr(BaseEventTrigger, "shared_stream_key")
+SHARES = hasattr(ComplianceFrameworkChangeTrigger.__base__, "shared_stream_key")
 
 
 class AssetStore(dict[str, Any]):
