@@ -13,29 +13,23 @@ HOOK_NAME = "Document compliance"
 CONNECTION_TYPE = "compliance"
 
 
-def _field(label: str, description: str, kind: str, **schema: Any) -> dict[str, Any]:
+def _field(label: str, description: str, kind: str = "string", **schema: Any) -> dict[str, Any]:
     return {"label": label, "description": description, "schema": {"type": [kind, "null"], **schema}}
 
 
 # Every extra of the connection that the hook reads, in one table for both kinds of connection form:
 # `conn-fields` (Airflow 3.2 and newer) and the hook's widgets (older).
 CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
-    "token_url": _field(
-        "Token URL", "Token endpoint of the identity provider. Required.", "string", format="url"
-    ),
-    "client_id": _field("Client ID", "Registered client identifier. Required.", "string"),
-    "client_secret": _field("Client secret", "Secret of the client. Required.", "string", format="password"),
+    "token_url": _field("Token URL", "Token endpoint of the identity provider. Required.", format="url"),
+    "client_id": _field("Client ID", "Registered client identifier. Required."),
+    "client_secret": _field("Client secret", "Secret of the client. Required.", format="password"),
     "grant_type": _field(
-        "Grant type",
-        "password (default), or client_credentials: then login and password are not used.",
-        "string",
+        "Grant type", "password (default), or client_credentials: then login and password are not used."
     ),
     "idp_subject": _field(
-        "IDP subject",
-        "Sent as IDP_SUBJECT. Leave empty: the gateway sets this header from the token.",
-        "string",
+        "IDP subject", "Sent as IDP_SUBJECT. Leave empty: the gateway sets this header from the token."
     ),
-    "verify": _field("Verify TLS", "true (default), false, or the path of a CA file.", "string"),
+    "verify": _field("Verify TLS", "true (default), false, or the path of a CA file."),
     "timeout": _field(
         "Timeout",
         "Seconds to wait for a connection and between two parts of a response; three times "
@@ -50,10 +44,7 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
         minimum=0,
     ),
     "batch_size": _field(
-        "Batch size",
-        "Maximum number of jobs in one batch status request. Default 100.",
-        "integer",
-        minimum=1,
+        "Batch size", "Maximum number of jobs in one batch status request. Default 100.", "integer", minimum=1
     ),
     "endpoints": _field(
         "Endpoints",
@@ -70,27 +61,22 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
         format="json",
     ),
     "console_url": _field(
-        "Console URL",
-        "Page of a job, such as https://console.example.com/jobs/{uuid}. Tasks link to it.",
-        "string",
+        "Console URL", "Page of a job, such as https://console.example.com/jobs/{uuid}. Tasks link to it."
     ),
     "assessment_console_url": _field(
         "Assessment console URL",
         "Page of an assessment, such as "
         "https://console.example.com/assessments/{assessment_id}. Tasks link to it.",
-        "string",
     ),
     "assessment_payload": _field(
         "Assessment payload",
         "JSON that bulk assessments send for each document and framework, such as "
         '{"contentUuid": "{document[uuid]}", "framework": "{framework[codeName]}"}.',
-        "string",
     ),
     "state_path": _field(
         "State path",
         "A URI or an absolute path, such as s3://conn_id@bucket/state/: prefix of what tasks must remember "
         "over retries and clears. Default: [compliance] state_path, else Airflow's task state store.",
-        "string",
     ),
     "share_tokens": _field(
         "Share tokens",
@@ -112,52 +98,52 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
     ),
 }
 
+
+def _option(
+    description: str, example: str | None = None, kind: str = "string", default: str = ""
+) -> dict[str, Any]:
+    known = {"description": description, "type": kind, "example": example, "default": default}
+    return {"version_added": "0.2.0", **known}
+
+
 CONFIG_SECTION = "compliance"
-CONFIG_OPTIONS: dict[str, dict[str, Any]] = {
-    "concurrency": {
-        "description": "Maximum number of requests that a bulk operator or a transfer has in flight, unless "
-        "its own parameter sets it.",
-        "type": "integer",
-        "default": "16",
-    },
-    "give_up_after": {
-        "description": "After how many nights in a row of failures a document is no longer sent; 0 is never.",
-        "type": "integer",
-        "default": "7",
-    },
-    "state_path": {
-        "description": "Prefix in object storage for what tasks must remember over retries and clears, "
-        "unless the connection or the operator's destination sets it.",
-        "type": "string",
-        "example": "s3://conn_id@bucket/state/",
-        "default": "",
-    },
-    "roots": {
-        "description": "Roots of nights that the pages in Airflow show even if no result of a closing task "
-        "names them, as a JSON list. Others are found without this option.",
-        "type": "string",
-        "example": '["s3://my_aws@compliance/nights/"]',
-        "default": "",
-    },
-    "report_urls": {
-        "description": "Where a browser finds reports: a JSON object of prefixes in object storage, each "
-        "with its URL. Tasks link to their report if a prefix matches; the longest one counts.",
-        "type": "string",
-        "example": '{"s3://my_aws@compliance/": "https://compliance.example.com/"}',
-        "default": "",
-    },
-    "timestamp_url": {
-        "description": "Address of an RFC 3161 authority, which signs the hash of the record of every closed "
-        "night. If it does not answer, the night is closed without.",
-        "type": "string",
-        "example": "https://timestamps.example.com/",
-        "default": "",
-    },
-    "share_tokens": {
-        "description": "Let all processes of a host share one login, unless the connection sets it.",
-        "type": "boolean",
-        "default": "False",
-    },
+CONFIG_OPTIONS = {
+    "concurrency": _option(
+        "Maximum number of requests that a bulk operator or a transfer has in flight, unless its own "
+        "parameter sets it.",
+        kind="integer",
+        default="16",
+    ),
+    "give_up_after": _option(
+        "After how many nights in a row of failures a document is no longer sent; 0 is never.",
+        kind="integer",
+        default="7",
+    ),
+    "state_path": _option(
+        "Prefix in object storage for what tasks must remember over retries and clears, unless the "
+        "connection or the operator's destination sets it.",
+        "s3://conn_id@bucket/state/",
+    ),
+    "roots": _option(
+        "Roots of nights that the pages in Airflow show even if no result of a closing task names them, as a "
+        "JSON list. Others are found without this option.",
+        '["s3://my_aws@compliance/nights/"]',
+    ),
+    "report_urls": _option(
+        "Where a browser finds reports: a JSON object of prefixes in object storage, each with its URL. "
+        "Tasks link to their report if a prefix matches; the longest one counts.",
+        '{"s3://my_aws@compliance/": "https://compliance.example.com/"}',
+    ),
+    "timestamp_url": _option(
+        "Address of an RFC 3161 authority, which signs the hash of the record of every closed night. If it "
+        "does not answer, the night is closed without.",
+        "https://timestamps.example.com/",
+    ),
+    "share_tokens": _option(
+        "Let all processes of a host share one login, unless the connection sets it.",
+        kind="boolean",
+        default="False",
+    ),
 }
 
 HIDDEN_FIELDS = ["schema"]
@@ -225,10 +211,7 @@ def get_provider_info() -> dict[str, Any]:
         "config": {
             CONFIG_SECTION: {
                 "description": "Defaults of the document-compliance provider.",
-                "options": {
-                    name: {"version_added": "0.2.0", "example": None, **option}
-                    for name, option in CONFIG_OPTIONS.items()
-                },
+                "options": CONFIG_OPTIONS,
             }
         },
         "notifications": ["airflow_provider.notifications.ComplianceProgressNotifier"],
