@@ -60,17 +60,23 @@ def open_nights(options: argparse.Namespace) -> DocumentTables:
     """Return the tables of the nights that the options name."""
     from airflow_provider.reports.documents import DocumentTables
 
-    return DocumentTables(find_root(open_location(options.uri, use_connection=options.use_connection)))
+    location = open_location(options.uri, use_connection=options.use_connection)
+    return DocumentTables(_find_root(location, NIGHTS, verifier.NIGHTS))
 
 
-def find_root(location: Location) -> Location:
-    """Return the root of the nights that a place belongs to: a record must not start a chain elsewhere."""
-    root = find_above(location, verifier.NIGHTS) or find_above(location, NIGHTS)
-    if root is None:
-        raise ComplianceInputError(
-            f"There are no nights at '{location}': give the root of their destinations, such as s3://bucket/texts."
-        )
-    return root
+def find_chain(uri: str) -> Location:
+    """Return the root of the chain that a place belongs to: a record must not start a chain elsewhere."""
+    return _find_root(Location.to_write(as_uri(uri), "root"), verifier.NIGHTS, NIGHTS)
+
+
+def _find_root(location: Location, *folders: str) -> Location:
+    """Return the nearest place, from a location upward, that has the first of these folders that is found."""
+    for folder in folders:
+        if root := find_above(location, folder):
+            return root
+    raise ComplianceInputError(
+        f"There are no nights at '{location}': give the root of their destinations, such as s3://bucket/texts."
+    )
 
 
 def find_above(location: Location, folder: str) -> Location | None:

@@ -6,12 +6,11 @@ import argparse
 import getpass
 import logging
 
-from airflow_provider.cli.access import as_uri, asking_airflow, find_root
+from airflow_provider.cli.access import asking_airflow, find_chain
 from airflow_provider.cli.commands import FAILED, FOUND, GOOD, print_error, print_json, print_line
 from airflow_provider.evidence.erasing import Erasure
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.erase import delete_jobs
-from airflow_provider.storage.locations import Location
 
 MAX_SHOWN = 20
 
@@ -23,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
         return FAILED
     with asking_airflow():
         erasure = Erasure(
-            find_root(Location.to_write(as_uri(options.root), "root")),
+            find_chain(options.root),
             options.source,
             options.reason,
             getpass.getuser(),

@@ -6,17 +6,16 @@ import argparse
 import getpass
 from functools import partial
 
-from airflow_provider.cli.access import as_uri, asking_airflow, find_root
+from airflow_provider.cli.access import asking_airflow, find_chain
 from airflow_provider.cli.commands import GOOD, print_json, print_line, print_note
 from airflow_provider.evidence.holds import count_covered, place_hold, release_holds
-from airflow_provider.storage.locations import Location
 
 
 def _change(options: argparse.Namespace, *, is_released: bool) -> int:
 
     add_record = release_holds if is_released else place_hold
     with asking_airflow():
-        root = find_root(Location.to_write(as_uri(options.root), "root"))
+        root = find_chain(options.root)
         record = add_record(root, options.source, options.reason, getpass.getuser())
         covered = None if is_released else count_covered(root, options.source)
     if options.json:

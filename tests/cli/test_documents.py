@@ -58,6 +58,14 @@ def test_failures_lists_what_failed_in_the_latest_night(root: Path, folder: str,
     assert [line["reason"] for line in call("failures", root, "--json").lines] == ["No text.", "Timed out."]
 
 
+def test_tables_and_chain_may_be_in_different_folders(tmp_path: Path, call: Call) -> None:
+    add(Chain(Location(f"file://{tmp_path}")), {"night": "2026-03-01"})
+    publish(tmp_path / "texts", "2026-03-01", "ingest", "manifest", BAD_ROW)
+    assert [line["reason"] for line in call("failures", tmp_path / "texts", "--json").lines] == ["No text."]
+    held = call("hold", tmp_path / "texts", "--source", "s3://in/*", "--reason", "An audit.", "--json")
+    assert held.lines[0]["record"].startswith(f"file://{tmp_path}/_evidence/")
+
+
 def test_a_later_run_of_the_night_counts(root: Path, call: Call) -> None:
     publish(root, "2026-03-02", "ingest", "manifest", GOOD_ROW, run="again")  # without the broken one
     publish(root, "2026-03-02", "assess", "assessments", {**GOOD_ROW, "framework": "DORA"}, run="again")
