@@ -348,14 +348,8 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         from airflow_provider.review.decisions import write_decisions
 
         state.check_lease()
-        decisions = state.results()
-        for location in write_decisions(
-            decisions,
-            optional(self.destination),
-            context["ti"],
-            self.hook.account_digest,
-            state.review.shown,
-        ):
+        decisions, destination = state.results(), optional(self.destination)
+        for location in write_decisions(decisions, destination, context["ti"], self.hook.account_digest):
             self.log.info("Wrote the decisions to %s.", location)
         return decisions
 

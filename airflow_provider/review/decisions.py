@@ -32,11 +32,7 @@ READERS = 16
 
 
 def write_decisions(
-    decisions: Sequence[Mapping[str, Any]],
-    destination: Any,
-    ti: Any,
-    account: str,
-    shown: Sequence[Mapping[str, Any]] = (),
+    decisions: Sequence[Mapping[str, Any]], destination: Any, ti: Any, account: str
 ) -> list[Location]:
     """Write decisions as JSON Lines, replacing those of an earlier attempt; return where.
 
@@ -44,7 +40,6 @@ def write_decisions(
     No name contains that of a document: the evidence of a closed night has the paths of its tables.
 
     :param destination: an object, or a prefix below which each task has one of its own; None for neither
-    :param shown: the findings on the form: a night where none is decided loses what was written before
     """
     task = digest(json.dumps([ti.dag_id, ti.run_id, ti.task_id, instance_of(ti)]))
     written: list[Location] = []
@@ -52,12 +47,9 @@ def write_decisions(
         location = Location.to_write(destination)
         written.append(location / f"{safe(ti.task_id)}-{task}.jsonl" if location.is_prefix else location)
         put_sync(written[0], to_lines(decisions))
-    for (root, at), findings in _by_night([*shown, *decisions]).items():
-        folder = Location.to_write(str(findings[0]["findings"]).rpartition("/")[0])
+    for (root, at), rows in _by_night(decisions).items():
+        folder = Location.to_write(str(rows[0]["findings"]).rpartition("/")[0])
         location = folder / DECISIONS / f"{safe(ti.task_id)}-{task}.jsonl"
-        rows = [row for row in findings if "decision" in row]
-        if not rows and location.read() is None:
-            continue
         written.append(location)
         put_sync(location, content := to_lines(rows))
         cells = [str(row["cell"]) for row in rows]
@@ -72,7 +64,7 @@ def write_decisions(
 
 
 def _by_night(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
-    """Return findings of nights, and decisions on them, by the root and the time of their night."""
+    """Return decisions on findings of nights, by the root and the time of their night."""
     keys = [(str(row.get("findings") or ""), str(row.get("night") or "")) for row in rows]
     roots = {key: find_root(*key) for key in dict.fromkeys(keys) if key[0]}
     for findings, _ in (key for key, root in roots.items() if not root):

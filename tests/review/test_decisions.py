@@ -84,24 +84,17 @@ def test_decisions_are_written_beside_the_findings_and_read_by_the_next_night(tm
 
 def test_an_answer_without_decisions_replaces_those_of_an_earlier_attempt(tmp_path: Path) -> None:
     shards = [assessed(tmp_path, shard=shard) for shard in ("a", "b")]
-    shown = [{"findings": uri, "night": NIGHT, "cell": "c1"} for uri in shards]
+    nights = EarlierNights(Location(f"file://{tmp_path}"), "review", Night(NIGHT, "d/r1"), TaskKey.of(ti()))
 
-    def answer(*rows: dict[str, Any]) -> list[Location]:
-        return write_decisions(rows, None, ti(), "account", shown)
+    def answer(*decided: str) -> Location:
+        (written,) = write(*(decision(uri, decision=one) for uri, one in zip(shards, decided, strict=True)))
+        return written
 
-    def entry() -> Any:
-        nights = EarlierNights(
-            Location(f"file://{tmp_path}"), "review", Night(NIGHT, "d/r1"), TaskKey.of(ti())
-        )
-        return nights.own
-
-    assert (answer(), entry()) == ([], None)  # there is nothing to replace
-    (first,) = answer(*(decision(uri, decision="expired") for uri in shards))
-    (second,) = answer(decision(shards[1]))
-    assert (second.path, set(read(tmp_path))) == (first.path, {("c1", "D-1")})
-    (last,) = answer()
-    assert (last.path, last.read()) == (first.path, b"")
-    assert (list(entry().rows("decisions")), entry().is_intact("decisions")) == ([], True)
+    first = answer("expired", "expired")
+    assert nights.own is None  # a form that no one has answered may be answered later
+    assert answer("none", "changed").path == first.path
+    assert set(read(tmp_path)) == {("c1", "D-1")}
+    assert answer("none", "none").path == first.path
     assert read(tmp_path) == {}
 
 
