@@ -298,9 +298,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
             **read_provenance(context),
         }
         state.record_answer(
-            [{**decision, **signature} for decision in decisions],
-            shown=[finding.record() for finding in self._form.findings],
-            is_answered=user is not None,
+            [{**decision, **signature} for decision in decisions], is_answered=user is not None
         )
         counts = Counter(decision["decision"] for decision in decisions)
         self.log.info("Recorded decisions: %s, on %d findings.", dict(counts), len(self._form.findings))

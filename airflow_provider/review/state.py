@@ -155,15 +155,13 @@ class ReviewState(Outbox):
         """Record that the form is shown."""
         self._update(shown=shown, has_form=True, is_open=True, is_answered=False)
 
-    def record_answer(
-        self, decisions: Sequence[dict[str, Any]], shown: Sequence[dict[str, Any]], *, is_answered: bool
-    ) -> None:
+    def record_answer(self, decisions: Sequence[dict[str, Any]], *, is_answered: bool) -> None:
         """Record the decisions on a form, which is closed now; what was sent before stays as it is."""
         self.review = Review(**(self.store.get(REVIEW) or {}))
         sent = self.sent
         given = [row for row in self.feedback if row["assessment_response_id"] in sent]
         merged = {decision["assessment_response_id"]: decision for decision in (*decisions, *given)}
-        self._update(shown=shown, decisions=list(merged.values()), is_open=False, is_answered=is_answered)
+        self._update(decisions=list(merged.values()), is_open=False, is_answered=is_answered)
 
     def _update(self, **changes: Any) -> None:
         self.check_lease()

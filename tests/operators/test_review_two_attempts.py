@@ -101,7 +101,7 @@ def pending(number: int, comment: str = "x") -> dict[str, Any]:
 def test_an_older_attempt_stops_at_its_next_step(do: str) -> None:
     store = StateStore()
     older = state(store, 1)
-    older.record_answer([pending(1)], [], is_answered=True)
+    older.record_answer([pending(1)], is_answered=True)
     assert older.check_lease()
     state(store, 2)
     hook: Any = SimpleNamespace(submit_feedback=pytest.fail)
@@ -125,9 +125,9 @@ def test_an_answer_replaces_what_was_not_sent_and_keeps_what_was(caplog: pytest.
 
     hook: Any = SimpleNamespace(submit_feedback=submit)
     review = state(StateStore(), 1)
-    review.record_answer([pending(1, "first"), pending(2, "first")], [], is_answered=True)
+    review.record_answer([pending(1, "first"), pending(2, "first")], is_answered=True)
     assert len(review.send_all(hook)) == 1
-    review.record_answer([pending(1, "second"), pending(2, "second")], [], is_answered=True)
+    review.record_answer([pending(1, "second"), pending(2, "second")], is_answered=True)
     review.send_all(hook)
     assert sent_numbers == [1]
     assert "it may have arrived" not in caplog.text

@@ -129,7 +129,7 @@ def test_a_review_starts_without_a_form_and_keeps_what_was_recorded() -> None:
     first.record_form([{"id": 1}])
     assert state(store, 2).review == Review([{"id": 1}], True, True, False, [])
     first = state(store, 2)
-    first.record_answer([row(1), row(2, "recorded")], [{"id": 1}], is_answered=True)
+    first.record_answer([row(1), row(2, "recorded")], is_answered=True)
     assert state(store, 3).review == Review([{"id": 1}], True, False, True, [row(1), row(2, "recorded")])
     assert [each["assessment_response_id"] for each in first.feedback] == [1]
     again = state(store, 1 + 2, is_new_attempt=True)  # the run was deleted and created again
@@ -139,12 +139,12 @@ def test_a_review_starts_without_a_form_and_keeps_what_was_recorded() -> None:
 def test_what_was_sent_stays_when_a_form_is_answered_again() -> None:
     store = StateStore()
     first, hook = state(store), SimpleNamespace(submit_feedback=lambda **_: None)
-    first.record_answer([row(1), row(2)], [], is_answered=True)
+    first.record_answer([row(1), row(2)], is_answered=True)
     resumed = state(store)  # in another process
     assert resumed.send_all(hook) == []
     first.review = Review()
     first.store.set(LEASE, first._holder)
-    first.record_answer([row(1, rational_feedback="Another one."), row(3)], [], is_answered=True)
+    first.record_answer([row(1, rational_feedback="Another one."), row(3)], is_answered=True)
     assert [(each["rational_feedback"], each["outcome"]) for each in first.results()] == [
         ("So.", "sent"),
         ("So.", "pending"),
@@ -156,7 +156,7 @@ def test_the_log_says_what_was_sent_and_what_may_have_been(caplog: pytest.LogCap
     caplog.set_level("INFO", "task")
     store = StateStore()
     first = state(store)
-    first.record_answer([row(1), row(2), row(3)], [], is_answered=True)
+    first.record_answer([row(1), row(2), row(3)], is_answered=True)
     store.set(f"{SENT}_2", {"outcome": "sending"})
     store.set(f"{SENT}_3", {"outcome": "sent"})
     first.send_all(SimpleNamespace(submit_feedback=lambda **_: None))
