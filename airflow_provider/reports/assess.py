@@ -38,7 +38,7 @@ class VerdictStats(VerdictCounts):
 
     :param documents: their numbers, by source
     :param letters: of the verdicts, in the order of the criteria, by number of the framework and of the
-        document; a point for none, and `F` if it has failed
+        document; a point for none, none at the end, and `F` if it has failed
     :param notes: why, by number of the document, of the framework and of the criterion
     :param kinds: of documents, by number: one of `RANKS`
     """
@@ -97,7 +97,7 @@ class VerdictStats(VerdictCounts):
         sources = list(self.documents)[:MAX_DOCUMENTS]
         frameworks = []
         for framework in self.frameworks.values():
-            columns, rows = len(framework.criteria), self.letters[framework.number]
+            rows = self.letters[framework.number]
             frameworks.append(
                 {
                     "name": sanitize(framework.name, 100),
@@ -105,7 +105,7 @@ class VerdictStats(VerdictCounts):
                         [sanitize(criterion, 60), sanitize(counts.title, 200)]
                         for criterion, counts in framework.criteria.items()
                     ],
-                    "rows": [_to_text(rows.get(number), columns) for number in range(len(sources))],
+                    "rows": [rows.get(number, "") for number in range(len(sources))],
                 }
             )
         return {
@@ -169,9 +169,3 @@ def _explain(finding: Mapping[str, Any]) -> str:
     _, _, words = classify(finding["category"])
     decided = f"Decided by {finding['expert']}. {finding.get('expert_rationale') or ''}".strip()
     return sanitize(f"{decided} The service said: {words}. {rationale}", MAX_RATIONALE_CHARS)
-
-
-def _to_text(letters: str | None, columns: int) -> str:
-    if letters is None or letters == "F":
-        return letters or ""
-    return letters.ljust(columns, ".")

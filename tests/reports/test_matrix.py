@@ -30,7 +30,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
             rows = [finding(number, "D-1", MISSING, rationale=f"{EVIL} {number}", changed_from=changed)]
             stats.add(cell(number), [*rows, finding(number, "D-2", BAD if number == 1 else GOOD)])
         else:
-            stats.add(cell(number), [finding(number), finding(number, "D-2")])
+            rows = [finding(number), finding(number, "D-2")]
+            stats.add(cell(number), rows[: 1 if number == DOCUMENTS - 1 else 2])
         other = finding(number, "G-1", BAD if number == 200 else GOOD, framework="GDPR")
         stats.add(cell(number, framework="GDPR"), [other])
     html = render_verdicts(stats, RUN, night="2026-03-02", last_night="m", without_text=[], files={})
@@ -79,6 +80,12 @@ def test_the_worst_documents_come_first_page_by_page(page: Page) -> None:
     assert names(page) == seen[PAGE : 2 * PAGE]
 
 
+def test_document_without_a_verdict_on_a_criterion_has_an_empty_cell(page: Page) -> None:
+    choose(page, text=f"/{DOCUMENTS - 1}.")
+    titles = page.evaluate("[...document.querySelectorAll('.heat tbody button')].map(it => it.title)")
+    assert titles == ["D-1: sufficiently regulated", "D-2: no verdict"]
+
+
 @pytest.mark.parametrize(
     ("filters", "shown"),
     [
@@ -108,5 +115,5 @@ def test_a_verdict_explains_itself_and_foreign_text_stays_text(page: Page) -> No
     assert not page.evaluate("document.querySelector('dialog').open")
     choose(page, only="failed")
     page.click(".heat tbody td button")
-    assert text(page, "dialog p:last-of-type") == "See “Not assessed” below."
+    assert text(page, "dialog p:last-of-type") == "See “Why assessments failed” below."
     page.click("dialog button")

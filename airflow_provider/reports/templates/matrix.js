@@ -64,7 +64,8 @@
       label.title = folder + name;
       label.append(make("span", "", name || folder));
       line.append(label);
-      const row = rows[number] === "F" ? "F".repeat(criteria.length || 1) : rows[number];
+      const failed = rows[number] === "F";
+      const row = failed ? "F".repeat(criteria.length || 1) : rows[number].padEnd(criteria.length, ".");
       [...row].forEach((letter, column) => {
         const kind = letter.toUpperCase();
         const cell = make("td", STYLES[kind]);
@@ -96,7 +97,7 @@
     where.textContent = data.documents[number].join("");
     verdict.textContent = title;
     why.textContent = data.notes[`${number}/${framework.value}/${column}`]
-      ?? (kind === "F" ? "See “Not assessed” below." : "The rationale is in the findings.");
+      ?? (kind === "F" ? "See “Why assessments failed” below." : "The rationale is in the findings.");
     dialog.showModal();
   }
 
