@@ -10,8 +10,8 @@ from typing import Any
 
 from airflow_provider.cli.access import find_above, open_location
 from airflow_provider.cli.commands import FAILED, FOUND, GOOD, print_error, print_json
-from airflow_provider.evidence.stores import RemoteStore
-from airflow_provider.evidence.verifier import NIGHTS, RECORD_NAME, Check, Folder, Verifier, report
+from airflow_provider.evidence.stores import open_store
+from airflow_provider.evidence.verifier import NIGHTS, RECORD_NAME, Check, Verifier, report
 
 NUMBERS = ("manifests", "objects", "bytes", "replaced_by", "rewritten", "absent")
 
@@ -37,10 +37,7 @@ def open_stores(options: argparse.Namespace) -> list[Any]:
         what = "are no closed nights" if is_there else "is nothing"
         print_error(f"There {what} at '{given}': give the root of the nights, or what is below it.")
         return []
-    return [
-        Folder(place.path) if place.is_local else RemoteStore(place, options.threads)
-        for place in (root, *also)
-    ]
+    return [open_store(place, options.threads) for place in (root, *also)]
 
 
 def print_records(verifier: Verifier) -> int:

@@ -16,6 +16,7 @@ from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.storage.jsonl import parse_line, read_lines
 
 TREND_NIGHTS = 30
+Place = tuple[str, str, str]  # the date of a night, its DAG and its destination
 DATE = re.compile(
     r"(?<!\d)20\d\d(?:[-_./]|/month=)?(?:[01]|W[0-5])\d"  # a month or a week
     r"(?:(?:[-_./]|/day=)?[0-3]\d)?"
@@ -71,32 +72,28 @@ def find_earlier(
     as by the name of a weekday. No more of the chain is read than that takes.
     """
     revision: ChainRecord | None = None
-    series = key.series
-    in_force: dict[tuple[str, ...], ChainRecord] = {}  # by night, DAG and destination
-    found: dict[str, dict[tuple[str, ...], ChainRecord]] = {}  # the same, by series and by task
-    nights: list[ChainRecord] = []
+    in_force: dict[Place, ChainRecord] = {}
+    places: dict[str, set[Place]] = {}  # of nights before this one, by series and by task
+    nights: list[Place] = []
     for entry in chain.newest_first(head):
         record = entry.record
-        # No night from here on is later than that.
-        latest = str(record.get("latest") or record.get("night") or "")
-        is_complete = len(nights) >= TREND_NIGHTS and latest <= _night(nights[-1].record)
+        latest = str(record.get("latest") or record.get("night") or "")  # no night from here on is later
+        is_complete = len(nights) == TREND_NIGHTS and latest <= nights[-1][0]
         if is_complete and (revision or latest < key.at):
             break
+        place = _night(record), str(record.get("dag_id")), str(record.get("destination"))
         if key.matches(record):
             revision = revision or entry
-        elif _night(record) < key.at:
+        elif place[0] < key.at:
             # Without its manifests: there may be thousands.
-            kept = replace(entry, record={name: record[name] for name in record if name != "manifests"})
-            place = _night(record), str(record.get("dag_id")), str(record.get("destination"))
+            kept = {name: value for name, value in record.items() if name != "manifests"}
+            in_force.setdefault(place, replace(entry, record=kept))
             for name in (str(record.get("series")), task_of(record)):
-                found.setdefault(name, {})[place] = in_force.setdefault(place, kept)
-        names = series, key.task, task_of(revision.record) if revision else ""
-        several = [found[name].values() for name in names if name in found]
-        latest_of = [
-            heapq.nlargest(TREND_NIGHTS, same, key=lambda night: _night(night.record)) for same in several
-        ]
-        nights = max(latest_of, key=lambda some: _night(some[0].record), default=[])
-    return revision, nights
+                places.setdefault(name, set()).add(place)
+        names = key.series, key.task, task_of(revision.record) if revision else ""
+        several = [heapq.nlargest(TREND_NIGHTS, places[name]) for name in names if name in places]
+        nights = max(several, key=lambda found: found[0][0], default=[])
+    return revision, [in_force[place] for place in nights]
 
 
 def read_documents(chain: Chain, entry: ChainRecord) -> Iterator[dict[str, Any]]:

@@ -158,7 +158,7 @@ class Packer(verifier.Verifier):
         last = ""  # the highest one that counts, once there are enough
         for check, table in tables:
             try:
-                for digest, _, lines in super()._blocks(check, table):
+                for digest, _, lines in super().blocks(check, table):
                     rank = hashlib.sha256(f"{self.head} {self._seed} {digest}".encode()).hexdigest()
                     if not lines or (last and rank > last) or (source := _source_of(lines)) is None:
                         continue
@@ -170,12 +170,12 @@ class Packer(verifier.Verifier):
                 continue  # it is found again, and then reported
         return sorted(ranks, key=ranks.__getitem__)
 
-    def _blocks(self, check: Check, table: dict[str, Any]) -> Iterator[tuple[str, bytes, Any]]:
+    def blocks(self, check: Check, table: dict[str, Any]) -> Iterator[tuple[str, bytes, Any]]:
         """Yield the blocks of a table, absent but for those of the documents, which are copied."""
         digests, problem = str(table.get("digests")), None
         with SpooledTemporaryFile(SPOOL_BYTES) as rows, SpooledTemporaryFile(SPOOL_BYTES) as salts:
             try:
-                for digest, salt, lines in super()._blocks(check, table):
+                for digest, salt, lines in super().blocks(check, table):
                     is_kept = bool(lines) and _source_of(lines) in self.documents
                     salts.write(salt if is_kept else ABSENT)
                     if is_kept:

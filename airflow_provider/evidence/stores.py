@@ -11,7 +11,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from airflow_provider.evidence.verifier import MISSING, UNREADABLE, Problem
+from airflow_provider.evidence.verifier import MISSING, UNREADABLE, Folder, Problem
 from airflow_provider.exceptions import ComplianceStorageDeniedError, ComplianceStorageError
 from airflow_provider.storage.locations import Location, error_text, storage_errors
 
@@ -84,3 +84,8 @@ class RemoteStore:
                     raise OSError(str(error)) from None
                 time.sleep(seconds)
         return None
+
+
+def open_store(location: Location, threads: int) -> Folder | RemoteStore:
+    """Return a store as the verifier reads it."""
+    return Folder(location.path) if location.is_local else RemoteStore(location, threads)

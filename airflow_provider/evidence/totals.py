@@ -97,9 +97,9 @@ class NightCounts:
 
     def _add_decision(self, row: Mapping[str, Any]) -> None:
         # A task's result and the file that it has written name the same decision.
-        key = hashlib.sha256(json.dumps([row.get(name) for name in DECISION_KEY], default=str).encode())
-        if (digest := key.hexdigest()) not in self._decisions:
-            self._decisions[digest] = row["decision"] not in (NO_DECISION, EXPIRED)
+        key = json.dumps([row.get(name) for name in DECISION_KEY])
+        if key not in self._decisions:
+            self._decisions[key] = row["decision"] not in (NO_DECISION, EXPIRED)
             self.verdicts.add_decision(row)
 
     def has_document(self, row: Mapping[str, Any]) -> bool:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from airflow_provider.addresses import redact
@@ -17,8 +15,8 @@ from airflow_provider.assess.tables import has_pyarrow
 from airflow_provider.evidence.chain import Chain, ChainRecord
 from airflow_provider.evidence.holds import Hold
 from airflow_provider.evidence.manifests import FINDINGS
-from airflow_provider.evidence.tables import download
-from airflow_provider.evidence.verifier import DIGESTS, Problem, find_object, read_blocks, to_address
+from airflow_provider.evidence.stores import open_store
+from airflow_provider.evidence.verifier import Check, Problem, Verifier, find_object, to_address
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.reports.cutting import cut
 from airflow_provider.storage import names
@@ -31,7 +29,7 @@ from airflow_provider.storage.layout import (
     OWN_FOLDERS,
     WORK_FOLDER,
 )
-from airflow_provider.storage.locations import Location, parse_json
+from airflow_provider.storage.locations import Location, parse_json, storage_errors
 
 SOURCE = re.compile(rb'"source":\s*("(?:[^"\\]|\\.)*")')
 OBJECT_COLUMNS, JOB_COLUMNS = ("path", "results_path", "text_path"), ("uuid", "assessment_id")
@@ -55,7 +53,7 @@ class Traces:
     root: Location
     sources: Collection[str]
     names: list[str]
-    sealed: list[Mapping[str, str]]
+    sealed: list[dict[str, Any]]
     places: list[tuple[str, Any]]
     tables: dict[str, int] = field(default_factory=dict)
     jobs: set[tuple[str, str, str]] = field(default_factory=set)
@@ -66,7 +64,7 @@ class Traces:
     @classmethod
     def find(cls, chain: Chain, head: ChainRecord | None, sources: Collection[str]) -> Traces:
         """Return what there is, without changing anything."""
-        roots, sealed = {chain.root.uri}, dict[tuple[str, str], Mapping[str, str]]()
+        roots, sealed = {chain.root.uri}, dict[tuple[str, str], dict[str, Any]]()
         for entry in chain.newest_first(head):
             roots.add(str(entry.record.get("root")))
             sealed |= {
@@ -128,17 +126,11 @@ class Traces:
         A table may have changed elsewhere, or was written again since: only blocks as they were sealed count.
         """
         found: dict[str, None] = {}
+        verifier = Verifier(open_store(self.root, 1))
         for table in (table for table in self.sealed if table["path"] in self.tables):
-            folders = tempfile.TemporaryDirectory(prefix="erase-")
-            with suppress(ComplianceInputError, Problem), folders as folder:
-                digests = (self.root / DIGESTS / f"{table['digests']}.txt").read() or b""
-                rows, salts = Path(folder) / "rows", Path(folder) / "salts"
-                download(self.root / table["path"], rows)
-                download(self.root / table["salts"], salts)
-                with rows.open("rb") as rows_file, salts.open("rb") as salts_file:
-                    blocks = read_blocks(rows_file, salts_file, digests, table["path"])
-                    for digest, _, lines in blocks:
-                        found |= {digest: None} if lines and self.is_about(lines[0]) else {}
+            with storage_errors(self.root, "read"), suppress(Problem):
+                for digest, _, lines in verifier.blocks(Check(0), table):
+                    found |= {digest: None} if lines and self.is_about(lines[0]) else {}
         return list(found)
 
     def _read_tables(self) -> None:

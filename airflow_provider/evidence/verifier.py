@@ -244,7 +244,7 @@ def read_timestamp(store: Any, check: Check, ca: str | None) -> str:
     return time.strftime(f"{TIMESTAMPED} %Y-%m-%dT%H:%M:%SZ by ", time.gmtime(at)) + found[3]
 
 
-def read_blocks(file: Any, salts: Any, digests: bytes, shown: str, erased: Any = None) -> Iterator[Any]:
+def read_blocks(file: Any, salts: Any, digests: bytes, shown: str, erased: Any) -> Iterator[Any]:
     """Yield digest, salt and lines of each block of a table; no lines if they changed, or should be gone."""
     number, changed, file = 0, 0, gzip.GzipFile(fileobj=file) if shown.endswith(".gz") else file
     try:
@@ -256,7 +256,7 @@ def read_blocks(file: Any, salts: Any, digests: bytes, shown: str, erased: Any =
                 if not line or len(line) == MAX_LINE_BYTES or size > MAX_BLOCK_BYTES:
                     raise EOFError(f"line {number} ends elsewhere")
             digest, wanted = hashlib.sha256(b"".join([salt, *lines])).hexdigest(), block[1].decode()
-            is_same = digest == wanted and not (erased or {}).get(wanted)
+            is_same = digest == wanted and not erased.get(wanted)
             changed = changed or (0 if is_same or not lines else number)
             yield wanted, salt, lines if is_same else []
         if changed or file.read(1) or salts.read(1):
@@ -292,8 +292,7 @@ class Verifier:
         roots = (check.record.get("root") for check in checks)
         places = {to_address(root): self._store for root in roots if isinstance(root, str)}
         places.update({to_address(place.address): place for place in (*self._also, self._store)})
-        # The longest first: the root may have been moved into or out of a folder.
-        self._places += sorted(places.items(), key=lambda place: -len(place[0]))
+        self._places += sorted(places.items(), key=lambda one: -len(one[0]))  # a moved root may be in another
         for one in (check.record for check in reversed(checks) if check.record.get("kind") == "erasure"):
             is_done = one.get("number") != self.erasing
             self._erased.update(dict.fromkeys(map(str, _as(list, one.get("digests"))), is_done))
@@ -365,7 +364,7 @@ class Verifier:
     def _table(self, check: Check, table: dict[str, Any]) -> Iterator[Wanted]:
         """Compare a table with the digests of its blocks; yield what the rows refer to."""
         (path, sha256), absent = OBJECT_COLUMNS.get(str(table.get("kind")), ("", "")), 0
-        for digest, _, lines in self._blocks(check, table):
+        for digest, _, lines in self.blocks(check, table):
             is_erased = not lines and digest in self._erased
             check.erased, absent = check.erased + is_erased, absent + (not lines and not is_erased)
             check.bytes += sum(map(len, lines))
@@ -380,7 +379,8 @@ class Verifier:
             raise Problem(MISSING, f"{table['path']} lacks the rows of {_count(absent, 'document')}")
         check.manifests, check.objects = check.manifests + 1, check.objects + 1
 
-    def _blocks(self, check: Check, table: dict[str, Any]) -> Iterator[tuple[str, bytes, Any]]:
+    def blocks(self, check: Check, table: dict[str, Any]) -> Iterator[tuple[str, bytes, Any]]:
+        """Yield the blocks of a table of a record."""
         digests = str(table.get("digests"))
         store, path = self._find(table.get("path"), f"tables/{digests}.jsonl")
         salts_store, salts_path = self._find(table.get("salts"), f"tables/{digests}.salts")

@@ -288,7 +288,8 @@ def test_hostile_names_stay_inside_the_pack(
     writer = NightWriter(Location(f"file://{tmp_path}/out"), documents=0)
     text = writer.put(writer.destination(1) / "text.txt", b"text")
     row = {"source": name, "status": "COMPLETED", "path": text["uri"], "sha256": text["sha256"], name: name}
-    writer.close(1, [("ingest", [row]), ("findings", [{"source": name, "sha256": name, "category": name}])])
+    finding = dict.fromkeys(("source", "framework", "criterion", "category", "sha256"), name)
+    writer.close(1, [("ingest", [row]), ("findings", [finding])])
     assert main(["pack", f"{tmp_path}/out", "--source", name, "-o", f"{tmp_path}/pack.zip"]) == 0
     with zipfile.ZipFile(tmp_path / "pack.zip") as file:
         safe = re.compile(r"(data/)?([a-z_]+/){0,2}[a-z0-9-]+\.(txt|json|jsonl|salts|html|py)")
