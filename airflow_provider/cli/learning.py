@@ -22,7 +22,7 @@ PART = re.compile(rf"({WORD.pattern}|v[0-9]+|{{assessment_id}})?")  # of a path
 NAMES = {
     "uuid": "uuid id jobid contentid documentid processingid requestid ticketid ticket number no key",
     "assessmentId": "assessmentid uuid id evaluationid analysisid requestid ticketid ticket number no key",
-    "status": "status state phase stage jobstatus jobstate progress zustand",
+    "status": "status state phase stage jobstatus jobstate zustand",
     "codeName": "codename code shortname abbreviation slug key identifier",
     "name": "name title label fullname",
     "id": "id uuid frameworkid key number",
@@ -33,7 +33,7 @@ NAMES = {
     "assessmentResponseId": "assessmentresponseid responseid findingid id number no",
     "message": "message detail title description text reason error",
 }
-IDS = ("uuid", "assessmentId", "id", "assessmentResponseId")
+IDS = ("uuid", "assessmentId", "id")
 SAME = {"assessmentId": ("uuid", "id")}  # names that the client reads as well
 # What is learned from the answer to an operation: from its record, or from the first one of its list.
 LEARNED = {
@@ -114,24 +114,26 @@ class Learned:
 
         :param ids: values that the id in it is likely to have
         """
-        value = read_json(response)
+        value, names = read_json(response), LEARNED.get(operation, ())
         if response.status >= 400:
             if not error_message(replace(response, convert=self.profile.convert)):
                 self._find("message", value)
             return
-        items = self.profile.unwrap(operation, value)
-        if operation in LISTS and isinstance(items, dict):
-            self.lists += [path for path, item in _leaves(items) if _is_table(item)][:1]
-            items = self.profile.unwrap(operation, value)
-        record = items[0] if isinstance(items, list) and items else items
-        names = LEARNED.get(operation, ())
+        if operation in LISTS and isinstance(self.profile.unwrap(operation, value), dict):
+            self.lists += [path for path, item in _leaves(value) if _is_table(item)][:1]
+        record, likely = self.record(operation, value), [one for one in ids if not WORD.fullmatch(one)]
         for name in names:
-            self._find(name, record, ids if name in IDS else ())
-        if "status" in names:  # the trial asks for a batch of a job that has completed
-            self.learn_word("status", self.word(record), "COMPLETED" if operation == "get_statuses" else "")
+            self._find(name, record, likely if name in IDS else ())
+        if "status" in names:
+            self.learn_word("status", self.word(record))
         for criterion in self._look_up("criteria", record) or () if "criteria" in names else ():
             self._find("codeName", criterion)
             self._find("name", criterion)
+
+    def record(self, operation: str, value: Any) -> Any:
+        """Return the record in the JSON of an answer, or the first one of its list, as it was sent."""
+        items = self.profile.unwrap(operation, value)
+        return items[0] if isinstance(items, list) and items else items
 
     def learn_word(self, kind: str, word: str, meaning: str = "") -> str:
         """Return what a word means: by the profile, the contract or common use; else `meaning`."""
@@ -182,9 +184,9 @@ class Learned:
         return next((path for path in paths if is_object and _accepts(name, look_up(record, path))), "")
 
     def word(self, record: Any) -> str:
-        """Return the word of the service for the status in a record; an empty string if it is not a word."""
+        """Return what the service calls the status of a record; nothing if it is neither known nor a word."""
         word = str(self._look_up("status", record) or "").strip()
-        return word if WORD.fullmatch(word) else ""
+        return word if WORD.fullmatch(word) or word.casefold() in self.words["status"] else ""
 
     def _look_up(self, name: str, record: Any) -> Any:
         path = self.place(name, record)
@@ -223,7 +225,7 @@ def _accepts(name: str, value: Any) -> bool:
         return _is_table(value)
     if name == "assessmentResponseId":
         return parse_id(value) is not None
-    is_number = name in IDS and isinstance(value, int) and not isinstance(value, bool)
+    is_number = name in (*IDS, "status") and isinstance(value, int) and not isinstance(value, bool)
     return is_number or (isinstance(value, str) and bool(value.strip()))
 
 

@@ -11,12 +11,13 @@ import codecs
 import json
 import re
 from contextlib import suppress
+from copy import copy
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from airflow_provider.cli.learning import BELOW, MEANINGS, NAMES, SUBMITS, normalize, read_json
+from airflow_provider.cli.learning import BELOW, MEANINGS, NAMES, SUBMITS, Learned, normalize, read_json
 from airflow_provider.client.profile import FIELDS
 from airflow_provider.client.settings import Endpoints
 from airflow_provider.text import mask
@@ -34,17 +35,21 @@ SEPARATOR = re.compile(r"([/.]|\{assessment_id\})")  # in paths, and in names of
 USUAL = (
     "data list lists page pages total count body payload response record records object attributes meta job "
     "jobs document documents content contents task request assessments evaluation evaluations analysis "
-    "report verdict verdicts outcomes findings frameworks errors fault failure errormessage api v1 v2 v3 "
-    "file url batch refresh content-processing profile fields endpoints"
+    "report verdict verdicts outcomes findings frameworks errors fault failure errormessage progress api v1 "
+    "v2 v3 file url batch refresh content-processing"
 )
-HARMLESS = {
+PATHS = (*asdict(Endpoints()).values(), *SUBMITS, *(end for ends in BELOW.values() for end in ends))
+# Names of fields and parts of paths, and words that are values.
+HARMLESS_NAMES = {
+    normalize(part)
+    for text in (*FIELDS, *PATHS, *USUAL.split(), *" ".join(NAMES.values()).split())
+    for part in SEPARATOR.split(text)
+} - {""}
+HARMLESS_WORDS = {"file", "url"} | {
     normalize(word)
-    for text in (
-        *(USUAL, *NAMES.values(), *FIELDS, *SUBMITS, *asdict(Endpoints()), *asdict(Endpoints()).values()),
-        *(end for ends in BELOW.values() for end in ends),
-        *(f"{meaning} {words}" for known in MEANINGS.values() for meaning, words in known.items()),
-    )
-    for word in re.split("[ /]|{assessment_id}", text)
+    for known in MEANINGS.values()
+    for meaning, words in known.items()
+    for word in (meaning, *words.split())
 }
 
 
@@ -52,7 +57,7 @@ def write_recording(path: Path, trial: Trial) -> int:
     """Write a recording as JSON Lines: the extras, then an answer per line; return how many answers."""
     settings, answers = trial.settings, trial.client.answers
     redactor = _Redactor(trial.ids, urlsplit(settings.base_url).path)
-    extras = {"format": FORMAT, "extra": redactor.value(trial.learned.extras)}
+    extras = {"format": FORMAT, "extra": redactor.extras(trial.learned)}
     with path.open("w") as file:
         for line in (extras, *map(redactor.answer, answers)):
             text = mask(json.dumps(line), [*settings.secrets, settings.username, settings.client_id])
@@ -71,10 +76,22 @@ class _Redactor:
         self._stand_ins = {value.casefold(): f"{what}-1" for what, value in ids.items()}
         self._base = base
 
+    def extras(self, learned: Learned) -> dict[str, Any]:
+        """Return the extras with the names and words that the answers have here."""
+        redacted = copy(learned)
+        redacted.fields = {name: [*map(self._name, paths)] for name, paths in learned.fields.items()}
+        redacted.lists = [*map(self._name, learned.lists)]
+        redacted.words = {
+            kind: {self._word(word): meaning for word, meaning in words.items()}
+            for kind, words in learned.words.items()
+        }
+        redacted.paths = {name: self._name(path) for name, path in learned.paths.items()}
+        return redacted.extras
+
     def answer(self, answer: Answer) -> dict[str, Any]:
         """Return an answer as it is recorded."""
         response = answer.response
-        body = self.value(read_json(response))
+        body = self._value(read_json(response))
         return {
             "operation": answer.operation,
             "method": answer.method,
@@ -98,29 +115,33 @@ class _Redactor:
         return headers
 
     def _path(self, path: str) -> str:
-        return self._text(unquote(path.removeprefix(self._base)))
+        return self._name(unquote(path.removeprefix(self._base)))
 
-    def value(self, value: Any) -> Any:
-        """Return JSON of which only harmless names and words are left."""
+    def _value(self, value: Any) -> Any:
         if isinstance(value, dict):
-            return {self._text(name): self.value(item) for name, item in value.items()}
+            return {self._name(name): self._value(item) for name, item in value.items()}
         if isinstance(value, list):
-            return [self.value(item) for item in value[:MAX_ITEMS]]
+            return [self._value(item) for item in value[:MAX_ITEMS]]
         if isinstance(value, bool) or value is None:
             return value
         if isinstance(value, str):
-            return "2026-01-01T00:00:00Z" if TIME.fullmatch(value) else self._text(value)
+            return "2026-01-01T00:00:00Z" if TIME.fullmatch(value) else self._word(value)
         kind, _, number = self._stand_in(str(value), "number").rpartition("-")
         return int(number) if kind == "number" else f"{kind}-{number}"
 
-    def _text(self, text: str) -> str:
-        """Return a text, a path, or the name of a field with its harmless parts."""
-        parts = SEPARATOR.split(text)
-        is_known = [SEPARATOR.fullmatch(part) or normalize(part) in HARMLESS for part in parts]
+    def _name(self, name: str) -> str:
+        """Return a path, or the name of a field, with its harmless parts."""
         return "".join(
-            part if known else self._stand_in(part, "text")
-            for part, known in zip(parts, is_known, strict=True)
+            part
+            if SEPARATOR.fullmatch(part) or normalize(part) in HARMLESS_NAMES
+            else self._stand_in(part, "name")
+            for part in SEPARATOR.split(name)
         )
 
+    def _word(self, text: str) -> str:
+        return text if normalize(text) in HARMLESS_WORDS else self._stand_in(text, "text")
+
     def _stand_in(self, value: str, kind: str) -> str:
-        return self._stand_ins.setdefault(value.strip().casefold(), f"{kind}-{len(self._stand_ins) + 1}")
+        """Return what takes the place of a value in any case: learned words are in lower case."""
+        key = value.strip().casefold()
+        return self._stand_ins.setdefault(key, f"{kind}-{len(self._stand_ins) + 1}") if key else value

@@ -20,6 +20,7 @@ from airflow_provider.client.exchange import Exchange
 from airflow_provider.client.findings import Finding, parse_findings
 from airflow_provider.client.http.wire import Call, Failure, HttpRequest, HttpResponse
 from airflow_provider.client.models import Assessment, ContentJob, Framework, JobStatus
+from airflow_provider.client.profile import look_up
 from airflow_provider.client.settings import Endpoints, Settings
 from airflow_provider.client.sync import ComplianceClient
 from airflow_provider.exceptions import ComplianceError, ComplianceNotFoundError
@@ -148,8 +149,8 @@ class Trial:
         return self.client.answers[-1].response
 
     @property
-    def _word(self) -> str:
-        return self.learned.word(read_json(self._response))
+    def _record(self) -> Any:
+        return self.learned.record(self.client.answers[-1].operation, read_json(self._response))
 
     # -- submit and wait
 
@@ -158,10 +159,10 @@ class Trial:
         return self._accepted("uuid")
 
     def _accepted(self, name: str) -> str:
-        record, has_location = read_json(self._response), self._response.location
+        record, has_location = self._record, self._response.location
         place, state = self.learned.place(name, record), self.learned.place("status", record)
         where = f"the id is in {repr(place) if place else 'the Location'}"
-        status = f"the status in '{state}': {self._word!r}" if state else "without a status"
+        status = f"the status in '{state}': {self.learned.word(record)!r}" if state else "without a status"
         return self._say(f"{where}, {status}", f"{'with' if has_location else 'without'} a Location")
 
     def _wait(
@@ -174,7 +175,7 @@ class Trial:
         """Poll until it is completed; an unknown word that comes with a result means completed."""
         started, words = time.monotonic(), dict[str, None]()
         while True:
-            job, word = poll(), self._word
+            job, word = poll(), self.learned.word(self._record)
             words |= {word: None} if word else {}
             said, seconds = ", ".join(map(repr, words)) or "none", time.monotonic() - started
             if job.status == JobStatus.COMPLETED:
@@ -201,14 +202,17 @@ class Trial:
         return self._say(f"{len(text):,} characters, {kind}")
 
     def _get_batch(self) -> str:
-        jobs = self.client.run(endpoints.get_batch([self.ids["job"]]))
-        if not jobs or jobs[0].status != JobStatus.COMPLETED:
-            raise ComplianceError("the completed job is not in the answer, or not as completed")
-        return self._say(self._shape())
+        for _ in range(2):
+            jobs = self.client.run(endpoints.get_batch([self.ids["job"]]))
+            if jobs and jobs[0].status == JobStatus.COMPLETED:
+                return self._say(self._shape())
+            self.learned.learn_word("status", self.learned.word(self._record), "COMPLETED")  # as it has
+        raise ComplianceError("the completed job is not in the answer, or not as completed")
 
     def _shape(self) -> str:
-        is_list = isinstance(read_json(self._response), list)
-        return "a list" if is_list else f"a list in '{self.learned.lists[-1]}'"
+        value = read_json(self._response)
+        paths = [path for path in self.learned.lists if isinstance(value, dict) and look_up(value, path)]
+        return f"a list in '{paths[0]}'" if paths else "a list"
 
     def _expect_unknown(self, job: str) -> str | tuple[str, str]:
         try:
@@ -300,7 +304,8 @@ def try_document(settings: Settings, document: str, framework: str, record: str)
         yield Check("submit", PROBLEM, f"'{document}' is not a file: name a PDF or DOCX document")
         return
     trial = Trial(settings, Path(document), framework)
-    yield from trial.run()
+    with trial.client:
+        yield from trial.run()
     if record:
         count = write_recording(Path(record), trial)
         yield Check("recording", OK, f"{count} answers in {record}; read it before you pass it on")

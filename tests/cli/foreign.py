@@ -152,6 +152,9 @@ class NamingService(TicketService):
     done = "Handled by Alice"
     folder = "/api/v1/acmebank/evaluations"
 
+    def job(self, number: str, *, poll: bool = False) -> dict[str, Any]:
+        return {**super().job(number, poll=poll), "owner": "Mark"}
+
 
 class ChainingService(TicketService):
     """Uses names and words of the contract for something else."""
@@ -230,7 +233,8 @@ class GermanService(ForeignService):
         }
 
     def record(self, number: str, *, poll: bool = False) -> dict[str, Any]:
-        return {"id": int(number), "zustand": "fertig" if poll and self.is_done(number) else "wartet"}
+        state = "fertig" if poll and self.is_done(number) else "wartet"
+        return {"resource": "status", "id": int(number), "zustand": state}
 
     def accept(self, number: str, folder: str) -> Reply:
         return Reply(202, self.record(number), b"", {"Location": f"{folder}/{number}/status"})
