@@ -122,20 +122,17 @@ def make_app() -> FastAPI:
     async def show_nights(request: Request, dag_ids: DagIds) -> Response:
         roots = await run_blocking(nights.find_roots, dag_ids)
 
-        async def read_chain(root_id: str, root: str) -> nights.ClosedNights:
+        async def read_chain(root_id: str, root: str) -> dict[str, Any]:
+            chain = {"id": root_id, "root": root, "nights": [], "problem": ""}
             try:
-                found = await run_blocking(nights.list_nights, root, dag_ids)
+                return chain | {"nights": await run_blocking(nights.list_nights, root, dag_ids)}
             except HTTPException as error:  # a store that fails does not hide the others
-                return nights.ClosedNights(root_id, root, problem=str(error.detail))
-            return nights.ClosedNights(root_id, root, found)
+                return chain | {"problem": str(error.detail)}
 
-        chains = await asyncio.gather(*(read_chain(*item) for item in roots.items()))
-        return page(
-            "nights.html",
-            request,
-            chains=[chain for chain in chains if chain.nights or chain.problem],
-            open_forms=await run_blocking(nights.count_open_forms, dag_ids),
-        )
+        found = await asyncio.gather(*(read_chain(*item) for item in roots.items()))
+        chains = [chain for chain in found if chain["nights"] or chain["problem"]]
+        open_forms = await run_blocking(nights.count_open_forms, dag_ids)
+        return page("nights.html", request, chains=chains, open_forms=open_forms)
 
     @app.get("/reports/{dag_id}/{run_id}/{task_id}/{map_index}")
     async def show_report(dag_id: DagId, run_id: str, task_id: str, map_index: int) -> Response:

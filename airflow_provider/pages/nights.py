@@ -6,7 +6,6 @@ import json
 import logging
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -83,16 +82,6 @@ def count_open_forms(dag_ids: Collection[str]) -> dict[tuple[str, str], int]:
     query = query.where(TaskInstance.dag_id.in_(dag_ids), waiting).group_by(*run)
     with create_session(scoped=False) as session:
         return {(dag_id, run_id): number for dag_id, run_id, number in session.execute(query)}
-
-
-@dataclass
-class ClosedNights:
-    """The nights of a chain, or why they can't be read."""
-
-    id: str
-    root: str
-    nights: list[ChainRecord] = field(default_factory=list)
-    problem: str = ""
 
 
 def list_nights(root: str, dag_ids: Collection[str]) -> list[ChainRecord]:

@@ -55,18 +55,19 @@ Summary = tuple[str, str, str]
 
 def limit_source(source: object, limit: int = MAX_SOURCE_CHARS) -> str:
     """Return a source that is short enough to keep, but not masked: only an unchanged URL becomes a link."""
-    text = source if isinstance(source, str) else sanitize(source, limit)
-    return text if len(text) <= limit else f"{text[: limit // 3]}…{text[-limit // 3 :]}"
+    return _cut_middle(source if isinstance(source, str) else sanitize(source, limit), limit)
+
+
+def _cut_middle(text: str, limit: int) -> str:
+    """Return a source of at most `limit` characters: its root and its name say the most."""
+    tail = limit * 2 // 3
+    return text if len(text) <= limit else f"{text[: limit - tail - 1]}…{text[-tail:]}"
 
 
 def split_source(source: object, limit: int = 160) -> tuple[str, str, str]:
-    """Return the folder and the name of a source, and its URL if that is safe to open; else an empty text.
-
-    A long source is cut in the middle: its root and its name say the most.
-    """
+    """Return the folder and the name of a source, and its URL if that is safe to open; else an empty text."""
     text = sanitize(source, MAX_SOURCE_LENGTH)
-    tail = limit * 2 // 3
-    short = text if len(text) <= limit else f"{text[: limit - tail - 1]}…{text[-tail:]}"
+    short = _cut_middle(text, limit)
     cut = short.rstrip("/").rfind("/") + 1
     return short[:cut], short[cut:], text if text == source and _is_safe_url(text) else ""
 

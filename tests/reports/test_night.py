@@ -433,8 +433,8 @@ def test_criteria_with_a_name_of_their_own_in_each_document_do_not_fill_the_memo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(verdicts, "MAX_CRITERIA", 50)
-    rows = [finding(number, f"#{number}", framework=f"F{number % 60}") for number in range(500)]
+    rows = [finding(n, f"#{n}", framework=f"F{n % 60}", changed_from=BAD) for n in range(500)]
     counts = Night([], [], rows).verdicts
     assert sum(len(framework.criteria) for framework in counts.frameworks.values()) <= 2 * 50 + 1
-    assert counts.total == 500
+    assert (counts.total, counts.changed, len(counts.changes)) == (500, 500, 50)
     assert counts.frameworks[REST].criteria[REST].title == ""
