@@ -263,31 +263,23 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         """
         self._form = Form([ReviewedFinding(**record) for record in shown], self._reviewed)
         state = self._state(context)
-        user = event.get("responded_by_user")
-        if user is None:
+        self._record(context, state, event, outdated)
+        if event.get("responded_by_user") is None:
             self.log.warning("No one answered in time: sending no feedback.")
-            self._record(context, state, {})
             self._write(context, state)
-        answer = super().execute_complete(context, event)
-        if user is not None:
-            is_sent, at = SEND in answer["chosen_options"], event["responded_at"]
-            self._record(context, state, answer["params_input"], is_sent, outdated, user, at)
+        super().execute_complete(context, event)  # fails if no one has answered, and there are no defaults
         return self._finish(context, state)
 
     def _record(
-        self,
-        context: Context,
-        state: ReviewState,
-        answered: Mapping[str, Any],
-        is_sent: bool = False,
-        outdated: Collection[int] = (),
-        user: dict[str, str] | None = None,
-        at: datetime | None = None,
+        self, context: Context, state: ReviewState, event: dict[str, Any], outdated: Collection[int]
     ) -> None:
         """Store the decisions of a form; after one that has expired, the next attempt asks again."""
-        undecided = NO_DECISION if user else EXPIRED
+        user, at = event.get("responded_by_user"), event.get("responded_at")
         decisions, warnings = self._form.parse(
-            answered, outdated=outdated, undecided=undecided, is_sent=is_sent
+            event.get("params_input") or {},
+            outdated=outdated,
+            undecided=NO_DECISION if user else EXPIRED,
+            is_sent=user is not None and SEND in event["chosen_options"],
         )
         for warning in warnings:
             self.log.warning("%s", warning)
