@@ -18,10 +18,10 @@ from airflow import __version__ as airflow_version
 from airflow_provider.evidence.chain import Chain, ChainRecord
 from airflow_provider.evidence.history import RecordKey, find_earlier, read_documents, task_of
 from airflow_provider.evidence.holds import ERASED, ERASURE, RECORD_VERSION, check_not_erasing
-from airflow_provider.evidence.manifests import INGEST, REVIEW, Outputs, States, find_unsuccessful
+from airflow_provider.evidence.manifests import REVIEW, Outputs, States, find_unsuccessful
 from airflow_provider.evidence.tables import NightTable, below, is_below, store_once
 from airflow_provider.evidence.timestamps import stamp
-from airflow_provider.evidence.totals import NightCounts, digest_row
+from airflow_provider.evidence.totals import NightCounts
 from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceInputError,
@@ -243,47 +243,38 @@ class Closing:
         night = next((night for night in nights if _total(night, "documents")), None)
         if night is None:
             return None, 0, []
-        seen: set[int] = set()
-        named: list[str] = []
-        total = int(_total(night, "documents"))
-        lost = 0  # of which nothing is known
+        total, lost = int(_total(night, "documents")), 0
+        found: dict[str, None] = {}
         try:
             for row in read_documents(self._chain, self._chain.read(night.number)):
-                key = digest_row(INGEST, row)
-                if not counts.has_document(row) and key not in seen:
-                    seen.add(key)
-                    named += [str(row["source"])] if len(seen) <= MAX_VANISHED else []
+                if not counts.has_document(row):
+                    found[str(row["source"])] = None
         except (ComplianceError, FileNotFoundError, KeyError, TypeError) as error:
             if getattr(error, "transient", False):
                 raise
             self._log.warning("Could not compare with the documents of an earlier night: %s", error)
             lost = total - counts.documents.total
-        vanished = max(len(seen), lost)  # not `total`, which has documents that were erased since
         compared = {**night.reference, "night": night.record.get("night"), "documents": total}
-        return compared, vanished, named
+        # Not those of `total` that are not in its tables: they were erased since.
+        return compared, max(len(found), lost), list(found)[:MAX_VANISHED]
 
     def _compare_rules(
         self, nights: Sequence[ChainRecord], rules: Mapping[str, str]
     ) -> list[tuple[str, str, str, str, str]]:
         """Return what changed in the rules of frameworks: framework, criterion, field, before and after."""
-        found: dict[str, bytes] = {}
         listed = next(filter(None, (_rules_in(night.record) for night in nights)), {})
-        for sha256 in {**rules, **listed}:
-            location = self._root / RULES / f"{sha256}.json"
-            found[sha256] = location.read() or b""
-            if not found[sha256] and sha256 in rules:
-                self._log.warning(
-                    "The rules of %s are not at '%s': give the same root to the assess task.",
-                    rules[sha256],
-                    location,
-                )
         before = {name: sha256 for sha256, name in listed.items()}
-        return [
-            (name, *change)
-            for sha256, name in sorted(rules.items(), key=lambda item: item[1])
-            if sha256 not in listed and found[sha256] and found.get(before.get(name, ""))
-            for change in compare_rules(found[before[name]], found[sha256])
-        ]
+        changes: list[tuple[str, str, str, str, str]] = []
+        folder = self._root / RULES
+        for name, sha256 in sorted((name, sha256) for sha256, name in rules.items()):
+            location, earlier = folder / f"{sha256}.json", folder / f"{before.get(name)}.json"
+            if not (content := location.read()):
+                self._log.warning(
+                    "The rules of %s are not at '%s': give the same root to the assess task.", name, location
+                )
+            elif sha256 not in listed and name in before and (then := earlier.read()):
+                changes += ((name, *change) for change in compare_rules(then, content))
+        return changes
 
     def _store_report(self, page: str) -> dict[str, str]:
         """Write the page, under a name that has its digest; return how a record refers to it."""

@@ -85,7 +85,7 @@ class Erasure:
         """
         begun = self.find_begun()
         if begun:
-            self._complete(begun, Traces.find(self.chain, begun, self._read_intent(begun)[0]), delete_jobs)
+            self._complete(begun, delete_jobs)
             if not self.sources:
                 return begun
         intent = self._root / HOLDS / f"{secrets.token_hex(8)}{INTENT}"
@@ -118,7 +118,7 @@ class Erasure:
         if found[0].is_empty:
             self._log.info("Nothing of the documents is left: see %s.", entry.uri)
         else:
-            self._complete(entry, found[0], delete_jobs)
+            self._complete(entry, delete_jobs, found[0])
         return entry
 
     def _find_own(self, head: ChainRecord | None) -> ChainRecord | None:
@@ -145,7 +145,7 @@ class Erasure:
         if not (head or (self._root / NIGHTS).list_names()):
             raise ComplianceInputError(f"There are no nights at '{self._root}': give their root.")
         check_holds(read_holds(self.chain, head), sorted(sources))
-        traces = Traces.find(self.chain, head, sources)
+        traces = Traces(self.chain, head, sources)
         if is_required and traces.is_empty:
             named = ", ".join(sorted(sources)[:3])
             raise ComplianceInputError(
@@ -170,10 +170,11 @@ class Erasure:
         if not head or head.record.get("erasing") != entry.number:
             raise ComplianceSupersededError("Another attempt has completed this erasure.")
 
-    def _complete(self, entry: ChainRecord, traces: Traces, delete_jobs: DeleteJobs) -> None:
+    def _complete(self, entry: ChainRecord, delete_jobs: DeleteJobs, found: Traces | None = None) -> None:
         """Remove what there still is of the documents of an erasure."""
-        # Those that were written since it was begun count, too, also if the next attempt finds none of them.
-        rows = self._read_intent(entry)[1] | Counter(traces.tables)
+        sources, rows = self._read_intent(entry)
+        traces = found or Traces(self.chain, entry, sources)
+        rows |= Counter(traces.tables)  # those that were written since it was begun count, too
         self._write_intent(entry, traces.sources, rows)
         delete_jobs(traces.jobs)
         for name in sorted(traces.objects):

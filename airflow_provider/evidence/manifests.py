@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -82,27 +82,22 @@ class Manifest:
         return Location(self.uri)
 
 
-@dataclass
 class Outputs:
     """What the tasks of a night have left.
 
-    :param warnings: of assess tasks: what there is less of than expected
-    :param has_dry_run: whether a task has only said what it would do
+    The parameters are those of the operator: each one or many outputs, mapped or not, or URIs.
+
+    :ivar warnings: of assess tasks: what there is less of than expected
+    :ivar has_dry_run: whether a task has only said what it would do
     """
 
-    warnings: list[str] = field(default_factory=list)
-    has_dry_run: bool = False
-    _manifests: dict[tuple[str, str], Manifest] = field(default_factory=dict)
-    _decisions: list[Mapping[str, Any]] = field(default_factory=list)
-
-    @classmethod
-    def parse(cls, *, ingested: Any = None, assessed: Any = None, reviewed: Any = None) -> Outputs:
-        """Read the parameters of the operator: each one or many outputs, mapped or not, or URIs."""
-        outputs = cls()
-        outputs._add(ingested, INGEST)
-        outputs._add(assessed, ASSESS)
-        outputs._add(reviewed, REVIEW)
-        return outputs
+    def __init__(self, *, ingested: Any = None, assessed: Any = None, reviewed: Any = None) -> None:
+        self.warnings: list[str] = []
+        self.has_dry_run = False
+        self._manifests: dict[tuple[str, str], Manifest] = {}
+        self._decisions: list[Mapping[str, Any]] = []
+        for given, kind in ((ingested, INGEST), (assessed, ASSESS), (reviewed, REVIEW)):
+            self._add(given, kind)
 
     @property
     def manifests(self) -> list[Manifest]:

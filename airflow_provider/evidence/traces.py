@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider.addresses import redact
@@ -29,62 +28,42 @@ from airflow_provider.storage.layout import (
     OWN_FOLDERS,
     WORK_FOLDER,
 )
-from airflow_provider.storage.locations import Location, parse_json, storage_errors
+from airflow_provider.storage.locations import parse_json, storage_errors
 
 SOURCE = re.compile(rb'"source":\s*("(?:[^"\\]|\\.)*")')
 OBJECT_COLUMNS, JOB_COLUMNS = ("path", "results_path", "text_path"), ("uuid", "assessment_id")
 
 
-@dataclass
 class Traces:
-    """What there is of documents below a root; paths are below the root.
+    """What there is of documents below a root; paths are below the root. Nothing is changed.
 
     :param sources: of the documents, as rows name them
-    :param names: of all objects that an erasure may change
-    :param sealed: tables of closed nights, as records describe them
-    :param places: what stands for the root in paths of rows
-    :param tables: with rows about the documents, and how many, in the order in which these go
-    :param jobs: at the service that no row of another document names: column, id and account
-    :param objects: texts and results that no row of another document names
-    :param keys: by which entries of nights find their rows
-    :param pages: reports, patterns and states that name them: SHA-256 before and after; empty if it goes
     """
 
-    root: Location
-    sources: Collection[str]
-    names: list[str]
-    sealed: list[dict[str, Any]]
-    places: list[tuple[str, Any]]
-    tables: dict[str, int] = field(default_factory=dict)
-    jobs: set[tuple[str, str, str]] = field(default_factory=set)
-    objects: set[str] = field(default_factory=set)
-    keys: set[str] = field(default_factory=set)
-    pages: dict[str, tuple[str, str]] = field(default_factory=dict)
-
-    @classmethod
-    def find(cls, chain: Chain, head: ChainRecord | None, sources: Collection[str]) -> Traces:
-        """Return what there is, without changing anything."""
-        roots, sealed = {chain.root.uri}, dict[tuple[str, str], dict[str, Any]]()
-        for entry in chain.newest_first(head):
-            roots.add(str(entry.record.get("root")))
-            sealed |= {
-                (table["path"], table["digests"]): table for table in entry.record.get("manifests") or ()
-            }
-        found = [name for name in find_names(chain.root) if not name.startswith(f"{EVIDENCE_FOLDER}/")]
-        if not has_pyarrow() and any(name.endswith(".parquet") for name in found):
+    def __init__(self, chain: Chain, head: ChainRecord | None, sources: Collection[str]) -> None:
+        self.root, self.sources = chain.root, sources
+        self.names = [one for one in find_names(self.root) if not one.startswith(f"{EVIDENCE_FOLDER}/")]
+        if not has_pyarrow() and any(name.endswith(".parquet") for name in self.names):
             raise ComplianceInputError("Install the extra `parquet`: there are Parquet files to change.")
-        places = [*sorted(map(to_address, roots), key=len, reverse=True), "."]
-        traces = cls(
-            chain.root, sources, found, [*sealed.values()], [(place, chain.root) for place in places]
-        )
-        traces._read_tables()
-        traces._find_left_over()
-        traces._leave_shared()
-        for name in filter(_may_name_documents, found):
-            data = (chain.root / name).read() or b""
-            if (new := traces.change(name, data)) != data:
-                traces.pages[name] = _sha256(data), _sha256(new) if new else ""
-        return traces
+        records = [entry.record for entry in chain.newest_first(head)]
+        tables = [table for record in records for table in record.get("manifests") or ()]
+        # Of closed nights, as records describe them.
+        self.sealed = list({(table["path"], table["digests"]): table for table in tables}.values())
+        roots = {to_address(uri) for uri in (self.root.uri, *(str(one.get("root")) for one in records))}
+        self._places = [(place, self.root) for place in (*sorted(roots, key=len, reverse=True), ".")]
+        self.tables: dict[str, int] = {}  # how many rows are about the documents, in the order they go
+        self.jobs: set[tuple[str, str, str]] = set()  # at the service: column, id and account
+        self.objects: set[str] = set()  # texts and results
+        self.keys: set[str] = set()  # by which entries of nights find their rows
+        self._read_tables()
+        self._find_left_over()
+        self._leave_shared()
+        # Reports, patterns and states that name them: SHA-256 before and after; empty if it goes.
+        self.pages: dict[str, tuple[str, str]] = {}
+        for name in filter(_may_name_documents, self.names):
+            data = (self.root / name).read() or b""
+            if (new := self.change(name, data)) != data:
+                self.pages[name] = _sha256(data), _sha256(new) if new else ""
 
     @property
     def is_empty(self) -> bool:
@@ -159,7 +138,7 @@ class Traces:
         found = set()
         for path in (row.get(name) for name in OBJECT_COLUMNS):
             with suppress(Problem):
-                found.add(find_object(self.places, path)[1])
+                found.add(find_object(self._places, path)[1])
         return {path for path in found if OWN_FOLDERS.isdisjoint(path.split("/"))}
 
     def _find_left_over(self) -> None:

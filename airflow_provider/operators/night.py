@@ -108,7 +108,7 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
 
         destination = Location.to_write(self.destination)
         root = Location.to_write(common_root(destination.uri) if self.root is None else self.root, "root")
-        outputs = Outputs.parse(ingested=self.ingested, assessed=self.assessed, reviewed=self.reviewed)
+        outputs = Outputs(ingested=self.ingested, assessed=self.assessed, reviewed=self.reviewed)
         self._retire(root, context, None)
         tasks, writers = self._night_tasks()
         states = task_states(context, tasks)

@@ -380,7 +380,7 @@ def test_states_and_manifests_decide_what_is_missing_and_what_has_failed(
     state: str, has_manifest: bool, has_dry_run: bool, missing: list[str], failed: list[str]
 ) -> None:
     folder = task_folder(TaskInstance(dag_id="d", run_id="r", task_id="ingest", map_index=1), "_ingest")
-    outputs = Outputs.parse(ingested=f"file:///x/{folder}/manifest.jsonl" if has_manifest else None)
+    outputs = Outputs(ingested=f"file:///x/{folder}/manifest.jsonl" if has_manifest else None)
     outputs.has_dry_run = has_dry_run
     ti = TaskInstance(dag_id="d", run_id="r", task_id="close")
     states = {("ingest", 1): state, ("other", -1): "success"}
@@ -389,15 +389,15 @@ def test_states_and_manifests_decide_what_is_missing_and_what_has_failed(
 
 def test_a_task_in_a_loop_has_left_the_manifests_of_its_iterations() -> None:
     path = task_folder(TaskInstance(dag_id="d", run_id="r", task_id="ingest"), "_ingest").rpartition("-")[0]
-    outputs = Outputs.parse(ingested=f"file:///x/{path}-loop2-abc/manifest.jsonl")
+    outputs = Outputs(ingested=f"file:///x/{path}-loop2-abc/manifest.jsonl")
     ti = TaskInstance(dag_id="d", run_id="r", task_id="close")
     assert find_unsuccessful(ti, outputs, {("ingest", -1): "success"}, {"ingest"}) == ([], [])
 
 
 def test_a_dry_run_has_left_nothing_to_close(nights: Nights) -> None:
     dry = {"dry_run": True, "new": 3, "requests": 9}
-    assert Outputs.parse(assessed=dry).has_dry_run
-    assert not Outputs.parse(ingested=nights.ingested("1", a="COMPLETED")).has_dry_run
+    assert Outputs(assessed=dry).has_dry_run
+    assert not Outputs(ingested=nights.ingested("1", a="COMPLETED")).has_dry_run
     assert nights.close(1, ingested=nights.ingested("1", a="COMPLETED"), assessed=dry)["assessments"] == 0
 
 
