@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ class DocumentNight:
     :param changed: tables of the night that are not as they were published; their rows are left out
     """
 
-    date: str
+    date: str = ""
     document: Row = field(default_factory=dict)
     findings: dict[tuple[str, str], Row] = field(default_factory=dict)
     decisions: list[Row] = field(default_factory=list)
@@ -67,7 +67,7 @@ class DocumentTables:
 
     def read(self, source: str) -> list[DocumentNight]:
         """Return the nights of a document, newest first."""
-        nights: dict[Night, DocumentNight] = {}
+        nights: dict[Night, DocumentNight] = defaultdict(DocumentNight)
 
         def rows(kind: str, table: str) -> Iterator[tuple[DocumentNight, Row]]:
             for at, entries in islice(self._by_night(kind, table), MAX_NIGHTS):
@@ -75,12 +75,8 @@ class DocumentTables:
                 some = entries_with(entries, table, [source]) if kind == "ingest" else entries
                 for entry in reversed(list(some)):
                     if not entry.is_intact(table):
-                        nights.setdefault(at, DocumentNight(at.date)).changed.append(
-                            str(entry.location(table))
-                        )
-                    for row in entry.rows(table):
-                        if row.get("source") == source:
-                            yield nights.setdefault(at, DocumentNight(at.date)), row
+                        nights[at].changed.append(str(entry.location(table)))
+                    yield from ((nights[at], row) for row in entry.rows(table) if row.get("source") == source)
 
         for night, row in rows("ingest", "manifest"):
             night.document = row
