@@ -156,7 +156,8 @@ class Outcome:
         cell.because = ""
         if cell.state is FAILED:
             return []
-        found: list[Verdict] = self.task.found.get(cell.key) or []
+        spool = self.task.earlier.verdicts if cell.state is SKIPPED else self.task.found
+        found: list[Verdict] = spool.get(cell.key) or []
         verdicts = compare(found, before, self.task.nights.night.at)
         if cell.state is COMPLETED or any(verdict["changed_from"] for verdict in verdicts):
             cell.because = self.task.earlier.causes.get(cell.key, "")

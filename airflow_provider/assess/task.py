@@ -67,7 +67,7 @@ class AssessTask:
     :param frameworks: by id
     :param listed: ids of all frameworks that the service lists
     :param expires_at: until when the task may wait for assessments, as a timestamp
-    :ivar found: the verdicts on each cell
+    :ivar found: the verdicts on each cell that was assessed
     :ivar golden: golden documents, if there are any
     :ivar judged_since: since when verdicts are by the judge that has drifted last, by framework id
     """
@@ -219,7 +219,6 @@ class AssessTask:
         for cell in self.cells:
             if cell.state is not PENDING or (carried := self.earlier.carried.get(cell.key)) is None:
                 continue
-            self.found[cell.key] = carried.pop("verdicts")
             for name, value in carried.items():
                 setattr(cell, name, value)
             cell.advance(SKIPPED)

@@ -24,13 +24,14 @@ Row = Mapping[str, Any]
 class EarlierVerdicts:
     """What is known about tonight's cells, by their keys.
 
-    :param carried: fields of cells that an earlier night has decided, and `verdicts`, the verdicts on them
+    :param carried: fields of cells that an earlier night has decided; `verdicts` are the verdicts on them
     :param before: category and `first_seen` of each criterion in the night that a cell is compared with
     :param causes: why a cell may have another verdict than in that night: see `Cell.find_cause`
     :param compared_with: the newest of those nights
     """
 
-    carried: Spool = field(default_factory=Spool)
+    carried: dict[str, dict[str, Any]] = field(default_factory=dict)
+    verdicts: Spool = field(default_factory=Spool)
     before: Spool = field(default_factory=Spool)
     causes: dict[str, str] = field(default_factory=dict)
     compared_with: str = ""
@@ -162,7 +163,7 @@ def _read_findings(place: _Wanted, found: EarlierVerdicts) -> None:
         verdicts = [{name: row[name] for name in VERDICT_COLUMNS} for row in rows]
         for own, fields in left.pop(key, ()):
             if len(rows) == fields["findings"]:
-                found.carried[own] = fields | {"verdicts": verdicts}
+                found.carried[own], found.verdicts[own] = fields, verdicts
 
     for key, rows in groupby(place.entry.rows(FINDINGS), cell_key):
         if key in place.compared or key in left:
