@@ -51,6 +51,12 @@ class ReviewedFinding(Finding):
     text_sha256: str = ""
     findings: str = ""
 
+    def __post_init__(self) -> None:
+        """Make it storable in Airflow: without invalid UTF-8, as in a file name, and without NUL."""
+        for name, value in vars(self).items():
+            if isinstance(value, str) and not (value.isascii() and value.isprintable()):
+                object.__setattr__(self, name, printable(value).replace("\0", "\ufffd"))
+
     @property
     def criterion(self) -> str:
         """The criterion, by its code if it has one."""
@@ -84,6 +90,13 @@ class ReviewedFinding(Finding):
         return kept | {"id": self.id}
 
     @classmethod
+    def of(cls, finding: Finding) -> ReviewedFinding:
+        """Return a finding of any kind."""
+        if isinstance(finding, cls):
+            return finding
+        return cls(**{column.name: getattr(finding, column.name) for column in fields(Finding)})
+
+    @classmethod
     def from_row(cls, row: Mapping[str, Any], uri: str) -> ReviewedFinding:
         """Read a row of the table with this URI."""
         texts = {name: str(row.get(name) or "") for name in TEXT_COLUMNS}
@@ -97,9 +110,6 @@ class ReviewedFinding(Finding):
             findings=uri,
             **texts,
         )
-
-
-COLUMNS = tuple(column.name for column in fields(ReviewedFinding))
 
 
 def check_only(only: Any) -> str:
@@ -144,7 +154,7 @@ def select(
     chosen: set[int] = set()
 
     def choose() -> Iterator[ReviewedFinding]:
-        for finding in map(_storable, findings):
+        for finding in map(ReviewedFinding.of, findings):
             if finding.verdict in shown:
                 selection.valid.add(finding.verdict)
             if not finding.is_wanted(only):
@@ -168,17 +178,6 @@ def select(
     selection.asked = tuple(_tell_apart(first))
     selection.left_out[BEYOND_LIMIT] += len(chosen) - len(selection.asked)
     return selection
-
-
-def _storable(finding: Finding) -> ReviewedFinding:
-    """Return a finding that Airflow can store: without invalid UTF-8, as in a file name, and without NUL."""
-    values: dict[str, Any] = {name: value for name in COLUMNS if (value := getattr(finding, name, "")) != ""}
-    odd = {
-        name: printable(value).replace("\0", "\ufffd")
-        for name, value in values.items()
-        if isinstance(value, str) and not (value.isascii() and value.isprintable())
-    }
-    return ReviewedFinding(**values | odd)
 
 
 def _tell_apart(findings: Sequence[ReviewedFinding]) -> Iterator[ReviewedFinding]:
