@@ -33,6 +33,7 @@ from airflow_provider.evidence.tables import below, download
 from airflow_provider.evidence.traces import Traces
 from airflow_provider.evidence.verifier import ABSENT, DIGESTS
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceSupersededError
+from airflow_provider.params import required
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.jsonl import GZIP, TableFile, read_lines
 from airflow_provider.storage.layout import HOLDS, NIGHTS
@@ -70,8 +71,8 @@ class Erasure:
         self.chain = Chain(root)
         self.sources = set(sources)
         self.unread: list[str] = []
-        self._root, self._reason, self._by, self._log = root, reason, by, log
-        self._task, self._resume = task, resume
+        self._reason = str(required(reason, "reason"))
+        self._root, self._by, self._log, self._task, self._resume = root, by, log, task, resume
 
     def find(self) -> Traces:
         """Return what would be erased, without changing anything; an error if documents are held."""

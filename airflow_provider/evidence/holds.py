@@ -50,7 +50,7 @@ class Hold:
 
 def describe(root: Location, kind: str, reason: str, by: str) -> dict[str, Any]:
     """Return what all records have that are not of a night."""
-    at = datetime.now(UTC).isoformat()
+    at, reason = datetime.now(UTC).isoformat(), required(reason, "reason")
     return {"version": RECORD_VERSION, "kind": kind, "at": at, "by": by, "reason": reason, "root": root.uri}
 
 
@@ -108,9 +108,8 @@ def check_not_erasing(head: ChainRecord | None, doing: str) -> None:
 
 def place_hold(root: Location, pattern: str, reason: str, by: str) -> ChainRecord:
     """Hold all documents whose sources match a pattern."""
-    for value, name in ((pattern, "source"), (reason, "reason")):
-        required(value, name)
-    content = to_line({"source": pattern, "salt": secrets.token_hex(16)})
+    described = describe(root, HOLD, reason, by)
+    content = to_line({"source": required(pattern, "source"), "salt": secrets.token_hex(16)})
     sha256 = hashlib.sha256(content).hexdigest()
     path = f"{HOLDS}/{sha256}.json"
 
@@ -120,7 +119,7 @@ def place_hold(root: Location, pattern: str, reason: str, by: str) -> ChainRecor
         holds = list(head.record.get("holds") or ()) if head else []
         number = head.number + 1 if head else 1
         objects = [{"path": path, "sha256": sha256}]
-        return {**describe(root, HOLD, reason, by), "objects": objects, "holds": [*holds, number]}
+        return {**described, "objects": objects, "holds": [*holds, number]}
 
     return Chain(root).append(make_record)
 
@@ -138,9 +137,7 @@ def count_covered(root: Location, pattern: str) -> int:
 
 def release_holds(root: Location, pattern: str, reason: str, by: str) -> ChainRecord:
     """Release the holds that have a pattern."""
-    for value, name in ((pattern, "source"), (reason, "reason")):
-        required(value, name)
-    chain = Chain(root)
+    chain, described = Chain(root), describe(root, RELEASE, reason, by)
 
     def make_record(head: ChainRecord | None) -> dict[str, Any]:
         holds = read_holds(chain, head)
@@ -149,6 +146,6 @@ def release_holds(root: Location, pattern: str, reason: str, by: str) -> ChainRe
             known = ", ".join(f"'{hold.pattern}'" for hold in holds) or "none"
             raise ComplianceInputError(f"No hold has the pattern '{pattern}'. In force: {known}.")
         left = [hold.number for hold in holds if hold.number not in released]
-        return {**describe(root, RELEASE, reason, by), "releases": released, "holds": left}
+        return {**described, "releases": released, "holds": left}
 
     return chain.append(make_record)

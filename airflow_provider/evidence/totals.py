@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -46,12 +45,11 @@ class NightCounts:
         self.rules: dict[str, str] = {}  # names of frameworks, by the SHA-256 of their rules
         self._decisions: dict[str, bool] = {}  # whether someone has decided
         # Which manifest has the row that counts, by digest; its number and a rank in one, as there are many.
-        # Which manifest has the row that counts, by digest; its number and a rank in one, as there are many.
         self._places: dict[str, dict[int, int]] = {INGEST: {}, ASSESS: {}}
         self._numbers: dict[str, int] = {}  # of manifests, by URI; of findings, by folder
-        kinds = Counter(table.kind for table in tables)
-        for number, table in enumerate(tables):
-            if table.kind in self._places and kinds[table.kind] > 1:
+        for kind in self._places:
+            same = [table for table in tables if table.kind == kind]
+            for number, table in enumerate(same if len(same) > 1 else ()):
                 self._rank(number, table)
         adding = {
             INGEST: self._add_document,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
-from airflow_provider.params import as_list, required
+from airflow_provider.params import as_list
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -52,7 +52,7 @@ class ComplianceEraseOperator(ComplianceBaseOperator):
         erasure = Erasure(
             root,
             set(map(str, as_list(self.sources, "source"))),
-            str(required(self.reason, "reason")),
+            self.reason,
             f"{ti.dag_id}/{ti.task_id}",
             self.log,
             task=task_path(ti),

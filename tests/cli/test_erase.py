@@ -110,6 +110,8 @@ def test_hold_says_how_many_documents_it_covers(tree: Tree, capsys: pytest.Captu
     [
         (("erase", "{root}", *REASON), "Which document?"),
         (("erase", "{root}", "--source", "file:///docs/none.pdf", *REASON), "No night below"),
+        (("erase", "{root}", "--source", ANNA, "--reason", ""), "Missing reason"),
+        (("hold", "{root}", "--source", ANNA, "--reason", ""), "Missing reason"),
         (("erase", "{root}", "--resume", *REASON), "there is nothing to complete"),
         (("erase", "{root}", "--resume", "--dry-run", *REASON), "there is nothing to complete"),
         (("erase", "{root}/..", "--source", ANNA, *REASON), "There are no nights at"),
