@@ -99,6 +99,22 @@ def test_a_subclass_reads_results_of_another_shape(service: Emulator, hitl: Fake
     assert sent(service) == [("e-1", 3, "MISSING", "So.")]
 
 
+def test_no_feedback_sends_nothing_of_what_is_filled_in(
+    service: Emulator, hitl: FakeHitl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_in = hitl.answer
+
+    def decline(given: Any) -> dict[str, Any]:
+        response = fill_in(given)
+        response["chosen_options"] = ["No feedback"]
+        return response
+
+    monkeypatch.setattr(hitl, "answer", decline)
+    decided = hitl.run(Made(), {1: ("SUFFICIENTLY_REGULATED", "A draft.")})
+    assert sent(service) == []
+    assert {(row["decision"], row["outcome"]) for row in decided} == {("none", "recorded")}
+
+
 HOSTILE = [
     "](https://evil.example) ![x](https://evil.example/x.png)",
     "<script>alert(1)</script>",

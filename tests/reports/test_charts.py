@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider.reports.charts import DURATIONS, ColumnChart, plot_histogram, plot_times
+from airflow_provider.reports.charts import DURATIONS, SIZES, ColumnChart, Scale, plot_histogram, plot_times
 from airflow_provider.reports.ingest import quantile
 from airflow_provider.reports.page import in_order, stack
 
@@ -24,6 +24,31 @@ def test_quantiles_are_exact_and_the_histogram_counts_every_value(values: list[f
     assert count(chart) == len(values)
     assert (chart.marks[0], chart.marks[-1][0]) == ((0, "0"), 100)
     assert len(chart.marks) <= 5
+
+
+@pytest.mark.parametrize(
+    ("values", "scale", "labels", "ends"),
+    [
+        ([1, 3], DURATIONS, "500 ms, 1 s, 2 s, 5 s", ("1 s to 1.25 s", "2.5 s to 3.2 s")),
+        (
+            [0.01, 3000],
+            DURATIONS,
+            "10 ms, 100 ms, 1 s, 10 s, 1 min, 10 min",
+            ("10 ms to 12.5 ms", "50 min to 1 h"),
+        ),
+        ([0.001, 8e5], DURATIONS, "1 ms, 1 s, 1 min, 1 h, 1 d", ("1 ms to 1.25 ms", "8 d or more")),
+        ([50, 10**9], SIZES, "100 B, 1 kB, 1 MB", ("below 100 B", "800 MB or more")),
+    ],
+)
+def test_histogram_has_round_bins_and_as_many_labels_as_fit_on_a_phone(
+    values: list[float], scale: Scale, labels: str, ends: tuple[str, str]
+) -> None:
+    chart = plot_histogram("Time", values, scale, "")
+    assert chart is not None
+    assert ", ".join(label for _, label in chart.ticks) == labels
+    assert tuple(chart.columns[place].label for place in (0, -1)) == tuple(
+        f"{end}: 1 document" for end in ends
+    )
 
 
 @given(st.lists(st.integers(-(10**10), 10**11), min_size=1, max_size=50), st.integers(1, 400))

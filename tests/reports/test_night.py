@@ -246,8 +246,10 @@ def test_each_reason_names_the_documents_that_failed_for_it() -> None:
     few = [document(number, "FAILED", error="Truncated.") for number in range(3)]
     many = [document(number, "FAILED", error="Encrypted.") for number in range(10, 35)]
     cells = [cell(1, "FAILED", framework=framework) for framework in ("DORA", "GDPR")]
-    shown = page([*few, *many], cells)
-    encrypted, truncated = shown.texts(".reasons tbody tr")[:2]
+    all_named = [document(number, "FAILED", error="Empty.") for number in range(40, 40 + MAX_NAMED)]
+    shown = page([*few, *many, *all_named], cells)
+    encrypted, empty, truncated = shown.texts(".reasons tbody tr")[:3]
+    assert (empty.count(".pdf"), "in the tables" in empty) == (MAX_NAMED, False)
     numbers = [[int(number) for number in re.findall(r"(\d+)\.pdf", row)] for row in (truncated, encrypted)]
     assert numbers == [[0, 1, 2], list(range(10, 30))]
     assert "and 2 more documents" in truncated
