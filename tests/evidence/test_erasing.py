@@ -401,6 +401,26 @@ def test_attempt_that_hung_replaces_no_table(tree: Tree, monkeypatch: pytest.Mon
     assert tree.statuses() == "ERASED OK OK"
 
 
+def test_attempt_that_hung_does_not_name_the_documents_again(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.close(1, ANNA, BERT)
+    with pytest.raises(ComplianceServerError):
+        tree.erasure(ANNA).run(fail)
+    search = Traces._read_tables
+
+    def hang(traces: Traces) -> None:
+        search(traces)
+        monkeypatch.setattr(Traces, "_read_tables", search)
+        tree.erase(resume=True)  # another attempt
+
+    monkeypatch.setattr(Traces, "_read_tables", hang)
+    with pytest.raises(ComplianceSupersededError):
+        tree.erase(resume=True)
+    assert tree.find_traces(ANNA) == []
+    assert tree.statuses() == "ERASED OK OK"
+
+
 def test_a_second_erasure_waits_for_the_first_one(tree: Tree) -> None:
     tree.close(1, ANNA, BERT)
 
