@@ -338,6 +338,11 @@ def test_login_in_an_escaped_address_is_redacted(login: str) -> None:
     assert "SECRET" not in redact_text(f"next https{login} and more")
 
 
+@pytest.mark.parametrize("secret", ["ada%3ASECRET%40host", "%2D%2Dpassword%20SECRET"])
+def test_secret_beside_a_decoded_address_is_masked(secret: str) -> None:
+    assert "SECRET" not in redact_text(f"https%3A%2F%2Fu%3Apw%40h%2F%20{secret}")
+
+
 @pytest.mark.parametrize("name", ["Authorization: Token", "Set-Cookie: sid=a;", "X-Api-Key:", "password:"])
 def test_any_word_is_a_secret_in_some_fields(name: str) -> None:
     assert "hunter" not in redact_text(f"sent {name} hunter\nand more")
