@@ -131,9 +131,14 @@ class Learned:
             self._find("name", criterion)
 
     def record(self, operation: str, value: Any) -> Any:
-        """Return the record in the JSON of an answer, or the first one of its list, as it was sent."""
+        """Return the record in the JSON of an answer, or the first one of its list, as it was sent.
+
+        What a list is wrapped in is not a record, even if the list is empty.
+        """
         items = self.profile.unwrap(operation, value)
-        return items[0] if isinstance(items, list) and items else items
+        if operation not in LISTS:
+            return items
+        return items[0] if isinstance(items, list) and items else None
 
     def learn_word(self, kind: str, word: str, meaning: str = "") -> str:
         """Return what a word means: by the profile, the contract or common use; else `meaning`."""

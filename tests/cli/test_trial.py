@@ -227,6 +227,17 @@ def test_a_redirect_to_a_login_page_does_not_make_a_word_mean_completed(
 
 
 @pytest.mark.parametrize("foreign", [TicketService], indirect=True)
+def test_nothing_is_learned_from_what_an_empty_list_is_wrapped_in(
+    foreign: TicketService, document: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = Reply(200, {"id": 7, "status": "success", "jobs": []})
+    monkeypatch.setattr(foreign, "batch", lambda request: nothing)
+    profile = extras_of(call("doctor", "--json", "--try", document))["profile"]
+    assert profile["fields"]["uuid"] == "data.jobId"
+    assert profile["status"].keys() == {"queued", "done"}
+
+
+@pytest.mark.parametrize("foreign", [TicketService], indirect=True)
 def test_numbers_for_states_need_the_words_of_a_profile(
     foreign: TicketService, document: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
