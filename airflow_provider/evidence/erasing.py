@@ -158,7 +158,15 @@ class Erasure:
 
     def _read_intent(self, entry: ChainRecord) -> tuple[set[str], Counter[str]]:
         """Return the documents that are still to be erased, and how many rows of each table were found."""
-        intent = parse_json((self._root / str(entry.record["sources"])).read() or b"") or {}
+        intent = parse_json((self._root / str(entry.record["sources"])).read() or b"")
+        if not isinstance(intent, dict):
+            self._check_open(entry)
+            if not self.sources:
+                raise ComplianceInputError(
+                    f"The list of documents of the erasure {entry.uri} is missing: resume "
+                    "it with --source for each of them."
+                )
+            intent = {"sources": self.sources}
         return set(intent.get("sources", ())), Counter(intent.get("rows", {}))
 
     def _write_intent(self, entry: ChainRecord, sources: Collection[str], rows: Counter[str]) -> None:

@@ -499,6 +499,20 @@ def test_erasure_of_a_night_that_is_not_closed_is_resumed_without_the_name(tree:
     assert tree.statuses() == "OK OK OK"
 
 
+@pytest.mark.parametrize("content", [None, b"{"])
+def test_erasure_whose_list_is_lost_is_not_complete(tree: Tree, content: bytes | None) -> None:
+    tree.close(1, ANNA, BERT)
+    with pytest.raises(ComplianceServerError):
+        tree.erasure(ANNA).run(fail)
+    (listed,) = (tree.path / "_holds").iterdir()
+    listed.unlink() if content is None else listed.write_bytes(content)
+    with pytest.raises(ComplianceInputError, match="resume it with --source"):
+        tree.erase(resume=True)
+    tree.erase(ANNA, resume=True)
+    assert tree.find_traces(ANNA) == []
+    assert tree.statuses() == "ERASED OK OK"
+
+
 def test_refused_erasure_leaves_no_name(tree: Tree) -> None:
     tree.close(1, BERT)
     with pytest.raises(ComplianceInputError):
