@@ -44,7 +44,7 @@ HARMLESS_NAMES = {
     normalize(part)
     for text in (*FIELDS, *PATHS, *USUAL.split(), *" ".join(NAMES.values()).split())
     for part in SEPARATOR.split(text)
-} - {""}
+} - {"", "mark"}  # also the name of a person
 HARMLESS_WORDS = {"file", "url"} | {
     normalize(word)
     for known in MEANINGS.values()

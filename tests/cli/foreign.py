@@ -146,11 +146,11 @@ class TicketService(ForeignService):
 
 
 class NamingService(TicketService):
-    """Names a customer in its fields and paths, and a person in its states."""
+    """Names a customer in its fields and paths, and persons in its paths and states."""
 
     wrapper = "acme-9"
     done = "Handled by Alice"
-    folder = "/api/v1/acmebank/evaluations"
+    folder = "/api/v1/acmebank/Mark/evaluations"
 
     def job(self, number: str, *, poll: bool = False) -> dict[str, Any]:
         return {**super().job(number, poll=poll), "owner": "Mark"}
