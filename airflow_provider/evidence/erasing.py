@@ -161,10 +161,12 @@ class Erasure:
         intent = parse_json((self._root / str(entry.record["sources"])).read() or b"")
         if not isinstance(intent, dict):
             self._check_open(entry)
-            if not self.sources:
+            documents, digests = entry.record["documents"], set(entry.record["digests"])
+            given = Traces(self.chain, entry, self.sources)
+            if len(self.sources) != documents or not digests.issuperset(given.digests()):
                 raise ComplianceInputError(
-                    f"The list of documents of the erasure {entry.uri} is missing: resume "
-                    "it with --source for each of them."
+                    f"The list of documents of the erasure {entry.uri} is missing: resume it with --source "
+                    f"for each of them, {documents} in all, and for no other."
                 )
             intent = {"sources": self.sources}
         return set(intent.get("sources", ())), Counter(intent.get("rows", {}))
@@ -222,7 +224,9 @@ class Erasure:
     def _remove_lists(self, entry: ChainRecord) -> None:
         """Remove lists of documents of erasures that never began: none can while this one is open."""
         folder = self._root / HOLDS
-        for name in folder.list_names():
+        names = folder.list_names()
+        self._check_open(entry)  # after that: what begins now has no list among these
+        for name in names:
             is_list = name.endswith(INTENT) or PART.fullmatch(name)
             if is_list and below(folder / name, self._root) != entry.record["sources"]:
                 (folder / name).remove()

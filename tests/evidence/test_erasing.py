@@ -421,6 +421,27 @@ def test_attempt_that_hung_does_not_name_the_documents_again(
     assert tree.statuses() == "ERASED OK OK"
 
 
+def test_attempt_that_hung_leaves_the_list_of_the_next_erasure(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.close(1, ANNA, BERT)
+    remove_lists = Erasure._remove_lists
+
+    def hang(erasure: Erasure, entry: chains.ChainRecord) -> None:
+        monkeypatch.setattr(Erasure, "_remove_lists", remove_lists)
+        tree.erase(resume=True)  # another attempt
+        with pytest.raises(ComplianceServerError):
+            tree.erasure(BERT).run(fail)
+        remove_lists(erasure, entry)
+
+    monkeypatch.setattr(Erasure, "_remove_lists", hang)
+    with pytest.raises(ComplianceSupersededError):
+        tree.erase(ANNA)
+    tree.erase(resume=True)
+    assert tree.find_traces(BERT) == []
+    assert tree.statuses() == "ERASED OK OK OK OK"
+
+
 def test_a_second_erasure_waits_for_the_first_one(tree: Tree) -> None:
     tree.close(1, ANNA, BERT)
 
@@ -506,8 +527,9 @@ def test_erasure_whose_list_is_lost_is_not_complete(tree: Tree, content: bytes |
         tree.erasure(ANNA).run(fail)
     (listed,) = (tree.path / "_holds").iterdir()
     listed.unlink() if content is None else listed.write_bytes(content)
-    with pytest.raises(ComplianceInputError, match="resume it with --source"):
-        tree.erase(resume=True)
+    for others in ((), (BERT,), (ANNA, BERT)):
+        with pytest.raises(ComplianceInputError, match="resume it with --source"):
+            tree.erase(*others, resume=True)
     tree.erase(ANNA, resume=True)
     assert tree.find_traces(ANNA) == []
     assert tree.statuses() == "ERASED OK OK"
