@@ -6,6 +6,7 @@ import heapq
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 from airflow_provider.evidence.chain import Chain, ChainRecord
@@ -73,7 +74,7 @@ def find_earlier(
     """
     revision: ChainRecord | None = None
     in_force: dict[Place, ChainRecord] = {}
-    places: dict[str, set[Place]] = {}  # of nights before this one, by series and by task
+    places: dict[str, dict[Place, None]] = {}  # of nights before this one, by series and by task
     nights: list[Place] = []
     for entry in chain.newest_first(head):
         record = entry.record
@@ -89,9 +90,12 @@ def find_earlier(
             kept = {name: value for name, value in record.items() if name != "manifests"}
             in_force.setdefault(place, replace(entry, record=kept))
             for name in (str(record.get("series")), task_of(record)):
-                places.setdefault(name, set()).add(place)
+                places.setdefault(name, {})[place] = None
         names = key.series, key.task, task_of(revision.record) if revision else ""
-        several = [heapq.nlargest(TREND_NIGHTS, places[name]) for name in names if name in places]
+        # Of nights of one date, the one that was closed last comes first.
+        several = [
+            heapq.nlargest(TREND_NIGHTS, places[name], itemgetter(0)) for name in names if name in places
+        ]
         nights = max(several, key=lambda found: found[0][0], default=[])
     return revision, [in_force[place] for place in nights]
 

@@ -106,6 +106,11 @@ def test_earlier_nights_are_those_before_the_date_of_the_same_series() -> None:
     assert chain.find(key(4, destination="dt=2026-01-05/west", task="d/close_west/-1")) == (None, [])
 
 
+def test_of_nights_of_one_date_the_one_closed_last_is_the_latest() -> None:
+    chain = Records(*(record(2, run=f"d/{name}", destination=name, series=f"d/{name}") for name in "azm"))
+    assert chain.find(key(3, destination="moved")) == (None, [3, 2, 1])
+
+
 def test_without_a_night_of_the_same_series_those_of_the_same_task_count() -> None:
     """A destination that was moved, or that has something else in it that differs by run."""
     moved = [
