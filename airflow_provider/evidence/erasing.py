@@ -172,8 +172,14 @@ class Erasure:
         return set(intent.get("sources", ())), Counter(intent.get("rows", {}))
 
     def _write_intent(self, entry: ChainRecord, sources: Collection[str], rows: Counter[str]) -> None:
+        location = self._root / entry.record["sources"]
         self._check_open(entry)
-        put_sync(self._root / entry.record["sources"], _dump_intent(sources, rows))
+        put_sync(location, _dump_intent(sources, rows))
+        try:
+            self._check_open(entry)
+        except ComplianceSupersededError:  # it was completed in between, and its list removed
+            location.remove()
+            raise
 
     def _check_open(self, entry: ChainRecord) -> None:
         """Stop if another attempt has completed the erasure, while this one has hung."""

@@ -421,6 +421,25 @@ def test_attempt_that_hung_does_not_name_the_documents_again(
     assert tree.statuses() == "ERASED OK OK"
 
 
+def test_attempt_that_hung_as_it_wrote_the_list_removes_it(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.close(1, ANNA, BERT)
+    with pytest.raises(ComplianceServerError):
+        tree.erasure(ANNA).run(fail)
+
+    def hang(*arguments: Any) -> None:
+        monkeypatch.setattr("airflow_provider.evidence.erasing.put_sync", atomic.put_sync)
+        tree.erase(resume=True)  # another attempt
+        atomic.put_sync(*arguments)
+
+    monkeypatch.setattr("airflow_provider.evidence.erasing.put_sync", hang)
+    with pytest.raises(ComplianceSupersededError):
+        tree.erase(resume=True)
+    assert tree.find_traces(ANNA) == []
+    assert tree.statuses() == "ERASED OK OK"
+
+
 def test_attempt_that_hung_leaves_the_list_of_the_next_erasure(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
