@@ -65,10 +65,13 @@ class Result:
 
 
 def ours(service: Emulator) -> Row:
+    from airflow_provider.hooks.compliance import ComplianceHook
     from airflow_provider.triggers.content import ComplianceContentTrigger
 
-    uuid = service.add_job(status="RUNNING")
-    return ComplianceContentTrigger("compliance_default", [uuid], POLL, time.time() + 86400).serialize()
+    os.environ["AIRFLOW_CONN_COMPLIANCE_DEFAULT"] = json.dumps(service.connection())
+    account = ComplianceHook().account_digest  # as the operator that defers has found it
+    uuid, deadline = service.add_job(status="RUNNING"), time.time() + 86400
+    return ComplianceContentTrigger("compliance_default", [uuid], POLL, deadline, account=account).serialize()
 
 
 def stock(service: Emulator) -> Row:
