@@ -38,6 +38,11 @@ _SECRET_ENDINGS = (
     "privatekey", "subscriptionkey", "functionskey", "accountkey", "sharedkey", "authkey", "appkey",
     "consumerkey", "rlkey", "resourcekey", "keypairid", "accessid",
 )  # fmt: skip
+# One of these is in each of those words and endings.
+SECRET_PARTS = (
+    b"sig", b"token", b"secret", b"pass", b"pwd", b"jwt", b"auth", b"bearer", b"credential", b"hmac", b"sess",
+    b"cookie", b"key", b"accessid",
+)  # fmt: skip
 
 # The parameters of presigned URLs. Only together do they mean a signature: `sp`, `policy` and `expires` alone
 # may be anything.

@@ -9,7 +9,15 @@ from functools import lru_cache, partial
 from html.entities import codepoint2name
 from urllib.parse import quote_plus
 
-from airflow_provider.addresses import decode, has_secret_word, is_secret, mask_jwts, redact, secrets_in
+from airflow_provider.addresses import (
+    SECRET_PARTS,
+    decode,
+    has_secret_word,
+    is_secret,
+    mask_jwts,
+    redact,
+    secrets_in,
+)
 
 MIN_MASKED_CHARS = 4  # of a known secret; a shorter one would match in any text
 MIN_QUOTED_CHARS = 8  # of a part of an address; a shorter one may be anything
@@ -54,6 +62,7 @@ _SPECIFIC = re.compile(
     r".*(?:://|\.(?:pdf|docx?|html?|txt)$|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})|[0-9a-f]{32,}$|[0-9]{5,}$",
     re.IGNORECASE,
 )
+_NO_LETTERS = bytes(code for code in range(128) if not chr(code).isalnum())
 _PASSWORDS = ("password", "passwd", "passphrase", "passcode", "pwd")
 
 
@@ -132,6 +141,9 @@ def _redact_match(match: re.Match[str]) -> str:
 
 def _mask_fields(text: str) -> str:
     """Mask the values of all names that mean a secret; what was masked is not searched again."""
+    letters = text.lower().encode("ascii", "ignore").translate(None, _NO_LETTERS)
+    if not any(part in letters for part in SECRET_PARTS) and not any(mark in text for mark in "?&#;%"):
+        return text
     kept, start, at = [], 0, 0
     missing: set[str] = set()
     field = re.compile(_FIELD)
@@ -182,12 +194,19 @@ def _closing_quote(text: str, at: int, quote: str) -> re.Match[str] | None:
     return next((one for one in closing if len(one[1]) % (2 * level) == level - 1), None)
 
 
+def _mask_credentials(text: str) -> str:
+    words = text.casefold()
+    if not any(scheme in words for scheme in ("bearer", "basic", "negotiate", "sharedkey", "aws4")):
+        return text
+    return re.sub(_CREDENTIALS, r"\g<scheme>\g<space>***", text)
+
+
 # Each step with letters of which one is in every text that it changes.
 _STEPS: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("/%", partial(re.sub, _ADDRESS, _redact_match)),
     ("-", partial(re.sub, _OPTION, r"\1***")),
     ("=:%;>'\"", _mask_fields),
-    ("aA", partial(re.sub, _CREDENTIALS, r"\g<scheme>\g<space>***")),
+    ("aA", _mask_credentials),
     ("@", partial(re.sub, _BARE_LOGIN, r"\1:***@")),
 )
 

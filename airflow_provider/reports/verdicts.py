@@ -172,21 +172,22 @@ class VerdictCounts:
             self._last_sources[cause] = row.get("source")
         return framework
 
-    def add_finding(self, row: Row) -> CriterionCounts:
-        """Count a row of `findings.jsonl`; return its criterion."""
+    def add_finding(self, row: Row) -> tuple[int, str]:
+        """Count a row of `findings.jsonl`; return the number of its criterion and its letter."""
         framework = self._find_framework(row)
         criterion = self._find_criterion(framework.criteria, row)
         # Where an expert has decided, that counts.
         category = normalize_category(row.get("expert_category") or row.get("category"))
         framework.categories[to_name(category)] += 1
-        criterion.verdicts[classify(category)[1]] += 1
+        letter, css_class, _ = classify(category)
+        criterion.verdicts[css_class] += 1
         if row.get("changed_from"):
             self._add_change(row)
         elif row.get("first_seen") in (None, row.get("night")):
             self.new += 1
         if row.get("expert"):
             self.decisions.add(row)
-        return criterion
+        return criterion.number, letter
 
     def add_decision(self, row: Row) -> None:
         """Add a row of a table of decisions, with the columns that findings have for those."""

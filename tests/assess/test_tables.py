@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from airflow_provider.assess import tables
 from airflow_provider.assess.findings import FINDING_COLUMNS
@@ -75,6 +77,13 @@ def test_there_is_one_csv_file_per_framework(tmp_path: Path) -> None:
     assert [(each["criterion"], each["response_id"], each["score"]) for each in read] == [
         ("D-1", str(2**53 + 1), "0.5")
     ] * 2
+
+
+@given(st.lists(st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text("a,\"\r\n;' é"))))
+def test_fields_are_those_of_the_csv_module(values: list[Any]) -> None:
+    expected = io.StringIO()
+    csv.writer(expected).writerow(["DORA", *map(tables._as_text, values)])
+    assert tables._to_csv([["DORA", *values]]).decode() == expected.getvalue()
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", "\r=", "\uff1d", "\uff0b", "\uff0d", "\uff20"])

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
+from airflow_provider import addresses
 from airflow_provider.addresses import MAX_ADDRESS_CHARS, is_redacted, redact, redact_all
 from airflow_provider.text import mask, mask_address, one_line, redact_text, sanitize
 from tests.support.effort import ends, growth
@@ -351,3 +352,12 @@ def test_any_word_is_a_secret_in_some_fields(name: str) -> None:
 @pytest.mark.parametrize("prefix", ["", "x-", "a.", "-"])
 def test_token_behind_other_characters_is_redacted(prefix: str) -> None:
     assert "SECRET" not in redact(f"https://h/?a={prefix}eyJhbGciOiJIUzI1NiJ9.SECRET.SECRET")
+
+
+@pytest.mark.parametrize("name", sorted({*addresses._SECRET_WORDS, *addresses._SECRET_ENDINGS}))
+def test_each_name_of_a_secret_is_found_in_a_text(name: str) -> None:
+    assert redact_text(f"It said {name}=hunter22.") == f"It said {name}=***"
+
+
+def test_a_name_with_separators_is_found_in_a_text() -> None:
+    assert redact_text("It said Sec-Ret_K.ey: hunter22") == "It said Sec-Ret_K.ey: ***"
