@@ -8,7 +8,6 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from airflow import __version__ as airflow_version
-from asgiref.sync import sync_to_async
 
 from airflow_provider.exceptions import ComplianceConfigError
 
@@ -61,6 +60,8 @@ def send_map_index(task: Any, context: Any) -> None:
 
 async def task_state(trigger: BaseTrigger) -> str | None:
     """Return the state of a trigger's task as Airflow has it now; None where that can't be found out."""
+    from asgiref.sync import sync_to_async
+
     task_instance = getattr(trigger, "task_instance", None)
     if task_instance is None:
         return None
@@ -181,6 +182,7 @@ def asset_stores_of(trigger: BaseTrigger) -> list[Any]:
 async def get_variable(key: str) -> Any:
     """Read an Airflow variable of JSON from a trigger; None is absent."""
     from airflow.sdk import Variable
+    from asgiref.sync import sync_to_async
 
     return await sync_to_async(Variable.get)(key, default=None, deserialize_json=True)
 
@@ -188,6 +190,7 @@ async def get_variable(key: str) -> Any:
 async def set_variable(key: str, value: Any, description: str) -> None:
     """Write an Airflow variable of JSON from a trigger."""
     from airflow.sdk import Variable
+    from asgiref.sync import sync_to_async
 
     await sync_to_async(Variable.set)(key, value, description, serialize_json=True)
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from airflow_provider.exceptions import ComplianceAuthError, ComplianceThrottledError
 
@@ -25,8 +24,7 @@ SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")  # of the section 
 _NOT_ALLOWED = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(NamedTuple):
     """A metric, as the documentation lists it.
 
     :param tags: names of its tags besides `conn_id`, which is the first of all

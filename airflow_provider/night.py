@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.providers.common.compat.sdk import BaseOperator, TaskGroup, task
 
-from airflow_provider.bulk.counts import MaxFailed
 from airflow_provider.compat import HAS_FORMS
 from airflow_provider.ingest.sources import list_shards
 from airflow_provider.operators.assess import ComplianceAssessOperator
@@ -18,7 +17,7 @@ from airflow_provider.operators.base import entry_point
 from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator, group_findings
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.operators.night import ComplianceCloseNightOperator
-from airflow_provider.params import RedactedField, required
+from airflow_provider.params import MaxFailed, RedactedField, required
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Asset, Context

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from fractions import Fraction
 from typing import Any
 
 from airflow_provider.addresses import redact
@@ -15,6 +17,9 @@ from airflow_provider.text import redact_text, sanitize
 
 IS_EXECUTING = "_is_executing"
 TEMPLATE_MARKS = ("{{", "{%", "{#")
+
+MaxFailed = int | float | str
+"""A number, a share from 0.0 to 1.0, or a percentage such as "5%"."""
 
 
 def as_list(given: Any, what: str) -> list[Any]:
@@ -223,3 +228,25 @@ def _redact(value: Any) -> Any:
     if isinstance(value, str):
         return redact_text(value) if value.lstrip().startswith("[") else redact(value)
     return [_redact(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def count_allowed(max_failed: MaxFailed, total: int, name: str = "max_failed") -> Fraction:
+    """Return how many of the total may fail; raise ValueError where `max_failed` is invalid.
+
+    Shares are exact: in binary, 0.29 of 100 would be less than 29.
+
+    :param name: of the parameter, for the error
+    """
+    match max_failed:
+        case bool():
+            pass
+        case int() if max_failed >= 0:
+            return Fraction(max_failed)
+        case float() if 0.0 <= max_failed <= 1.0:
+            return Fraction(str(max_failed)) * total
+        case str() if percentage := re.fullmatch(r"\s*(100|\d{1,2}(?:\.\d+)?)\s*%\s*", max_failed):
+            return Fraction(percentage[1]) * total / 100
+    raise ValueError(
+        f"{name} must be a number (int, at least 0), a share from 0.0 to 1.0 (float) or a percentage "
+        f"such as '5%', not {max_failed!r}."
+    )

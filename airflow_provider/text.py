@@ -46,9 +46,7 @@ _CLOSING_TAG = re.compile("</|&lt;/")
 _MASKED = re.compile(r"\*\*\*|redacted")
 _LINE_BREAK = re.compile("[\r\n]")
 _PLAIN_WORD = re.compile(r"[A-Z]?[a-z]+[.,:;!?]*(?:\s|$)")
-_HEADER = re.compile(
-    "(?i)(?P<line>(?:proxy-)?authorization|(?:set-)?cookie2?)|x-[a-z-]{0,30}(?:key|token|secret|auth)"
-)
+_HEADER = "(?i)(?P<line>(?:proxy-)?authorization|(?:set-)?cookie2?)|x-[a-z-]{0,30}(?:key|token|secret|auth)"
 _CREDENTIALS = r"""(?x) \b(?P<scheme>(?i:bearer|basic|negotiate|sharedkey(?:lite)?|aws4-hmac-sha256))
     (?P<space>\s+|%20|\+) (?!(?:realm|error|scope|charset)\w*=|[A-Z]?[a-z]+[.,:;!?]*(?:\s|$))
     [\w.~+/=:%-]{4,}"""
@@ -58,10 +56,8 @@ _OPTION = r"""(?xi) (?<!\S)(
     --[\w-]{0,40}(?:password|passwd|passphrase|secret|token|key|credentials?)[ \t=]{1,3}
     | (?:-u|--(?:proxy-)?user)[ \t=]{1,3}[^\s:]{1,64}: ) (?:"[^"\r\n]*"|'[^'\r\n]*'|[^\s-]\S*)"""
 # A word that differs between documents that failed for the same reason: a URL, a file, an id, a long number.
-_SPECIFIC = re.compile(
-    r".*(?:://|\.(?:pdf|docx?|html?|txt)$|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})|[0-9a-f]{32,}$|[0-9]{5,}$",
-    re.IGNORECASE,
-)
+_SPECIFIC = r"""(?xi) .*(?: :// | \.(?:pdf|docx?|html?|txt)$ | [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12} )
+    | [0-9a-f]{32,}$ | [0-9]{5,}$"""
 _NO_LETTERS = bytes(code for code in range(128) if not chr(code).isalnum())
 _PASSWORDS = ("password", "passwd", "passphrase", "passcode", "pwd")
 
@@ -166,7 +162,7 @@ def _is_secret_field(text: str, field: re.Match[str]) -> bool:
     if not means_secret or _MASKED.match(text, at):
         return False
     if ":" in equals and not quote:  # a sentence, such as `token: expired`, unless it is a password
-        is_certain = _HEADER.fullmatch(name) or name.lower().endswith(_PASSWORDS)
+        is_certain = re.fullmatch(_HEADER, name) or name.lower().endswith(_PASSWORDS)
         return bool(is_certain or not _PLAIN_WORD.match(text, at))
     return "," not in equals or bool(quote and mark[0] in "([")
 
@@ -181,7 +177,7 @@ def _value_end(text: str, field: re.Match[str], missing: set[str]) -> int:
         found = _CLOSING_TAG.search(text, at) if field["tag"] else _closing_quote(text, at, opening)
         if not found:
             missing.add(opening)
-    elif not opening and not ((header := _HEADER.fullmatch(field["name"])) and header["line"]):
+    elif not opening and not ((header := re.fullmatch(_HEADER, field["name"])) and header["line"]):
         value = _UNQUOTED.match(text, at)
         return value.end() if value else at
     found = found or _LINE_BREAK.search(text, at)
@@ -262,6 +258,6 @@ def generalize(reason: str) -> str:
 
     def shorten(word: str) -> str:
         core = word.strip("'\"()[]<>.,;:!?")
-        return word.replace(core, "…") if core and _SPECIFIC.match(core) else word
+        return word.replace(core, "…") if core and re.match(_SPECIFIC, core) else word
 
     return " ".join(map(shorten, reason.split(" ")))

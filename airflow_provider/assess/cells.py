@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow_provider.assess.inputs import AssessedDocument
@@ -78,6 +77,7 @@ class Cell(Item):
     findings: int = 0
     unanswered: int = 0
     because: str = ""
+    _digest: str = field(default="", init=False, repr=False, compare=False)  # once it was asked for
 
     @property
     def label(self) -> str:
@@ -99,7 +99,9 @@ class Cell(Item):
         """Identifies what is assessed: equal cells have equal verdicts. Empty where the text is unknown."""
         if not self.text_sha256:
             return ""
-        return _digest(*self._identity)
+        if not self._digest:
+            self._digest = hashlib.sha256(json.dumps(self._identity).encode()).hexdigest()
+        return self._digest
 
     def is_same_input(self, other: Cell) -> bool:
         """Return whether an earlier attempt has assessed the same, also where the text is unknown."""
@@ -140,11 +142,6 @@ class Cell(Item):
         if cell.carried_from and cell.state is not FAILED:
             cell = replace(cell, state=SKIPPED)
         return cell
-
-
-@lru_cache(maxsize=64)  # of one cell it is asked for again and again
-def _digest(*identity: str) -> str:
-    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
 
 def cell_key(record: Mapping[str, Any]) -> str:

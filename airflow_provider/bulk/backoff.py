@@ -18,6 +18,7 @@ from airflow_provider.exceptions import (
     ComplianceSupersededError,
 )
 from airflow_provider.waiting import rules
+from airflow_provider.waiting.kinds import Limiter
 
 MAX_TRIES = 3  # of an item until it has failed, if other items succeed meanwhile
 OUTAGE_RETRY_SECONDS = 300.0  # if there are no other items to compare with
@@ -27,7 +28,7 @@ HOLD_CHECK_SECONDS = 5.0  # between looks whether a step that is held may be tri
 MIN_MANY_ITEMS = 4
 
 
-class AdaptiveLimiter(rules.Limiter):
+class AdaptiveLimiter(Limiter):
     """Limits requests in flight (AIMD): half as many after a 429, one more after each round without one.
 
     :param max_limit: never more than that

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections import Counter
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 from airflow_provider.bulk.items import COMPLETED, FAILED, SKIPPED, Item, ItemState
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.non_retryable import as_non_retryable
+from airflow_provider.params import MaxFailed, count_allowed
 from airflow_provider.text import generalize
 
 LOG_INTERVAL_SECONDS = 10.0
 WAVE_SECONDS = 1.0  # in which retries are logged together
 MAX_FAILURES_SHOWN = 5  # reasons, or items
-
-MaxFailed = int | float | str
-"""A number, a share from 0.0 to 1.0, or a percentage such as "5%"."""
 
 
 class Counts(Counter[ItemState]):
@@ -91,28 +87,6 @@ class RetryLog:
 
 def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-
-
-def count_allowed(max_failed: MaxFailed, total: int, name: str = "max_failed") -> Fraction:
-    """Return how many of the total may fail; raise ValueError where `max_failed` is invalid.
-
-    Shares are exact: in binary, 0.29 of 100 would be less than 29.
-
-    :param name: of the parameter, for the error
-    """
-    match max_failed:
-        case bool():
-            pass
-        case int() if max_failed >= 0:
-            return Fraction(max_failed)
-        case float() if 0.0 <= max_failed <= 1.0:
-            return Fraction(str(max_failed)) * total
-        case str() if percentage := re.fullmatch(r"\s*(100|\d{1,2}(?:\.\d+)?)\s*%\s*", max_failed):
-            return Fraction(percentage[1]) * total / 100
-    raise ValueError(
-        f"{name} must be a number (int, at least 0), a share from 0.0 to 1.0 (float) or a percentage "
-        f"such as '5%', not {max_failed!r}."
-    )
 
 
 def check_rows(

@@ -35,7 +35,7 @@ from airflow_provider.waiting.results import FINAL, Record
 from airflow_provider.waiting.rules import RefreshCheck
 
 if TYPE_CHECKING:
-    from airflow_provider.waiting.rules import PollResult
+    from airflow_provider.waiting.results import PollResult
 
 MAX_RESUBMITS = 1  # per attempt, of an item whose job is gone
 UNCHANGED_SECONDS = 300.0  # after which an unchanged result counts as the result of a refresh

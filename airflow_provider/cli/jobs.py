@@ -28,7 +28,7 @@ from airflow_provider.notifications import find_tasks
 from airflow_provider.reports.page import plural
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
-from airflow_provider.waiting.rules import PollResult
+from airflow_provider.waiting.results import PollResult
 
 MAX_SHOWN = 50
 CONCURRENCY = 8  # of cancels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from airflow_provider.assess.findings import as_counts
@@ -51,7 +51,7 @@ class NightCounts:
             same = [table for table in tables if table.kind == kind]
             for number, table in enumerate(same if len(same) > 1 else ()):
                 self._rank(number, table)
-        adding = {
+        adding: dict[str, Callable[[Mapping[str, Any]], object]] = {
             INGEST: self._add_document,
             ASSESS: self._add_cell,
             FINDINGS: self.verdicts.add_finding,

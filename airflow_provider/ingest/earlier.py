@@ -26,7 +26,7 @@ from airflow_provider.storage.names import printable
 from airflow_provider.storage.nights import EarlierNights, latest_rows
 from airflow_provider.waiting import rules
 from airflow_provider.waiting.kinds import JOBS
-from airflow_provider.waiting.results import UNKNOWN
+from airflow_provider.waiting.results import UNKNOWN, PollResult
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
@@ -283,7 +283,7 @@ async def find_forgotten(client: AsyncComplianceClient, uuids: Collection[str], 
 
 
 async def _find_unknown(client: AsyncComplianceClient, uuids: Collection[str], log: Any) -> set[str]:
-    found: dict[str, rules.PollResult] = {}
+    found: dict[str, PollResult] = {}
     left = list(uuids)
     while left:
         await JOBS.poll(client, left, found.__setitem__)

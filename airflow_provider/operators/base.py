@@ -29,7 +29,6 @@ from airflow_provider.event_loop import EventLoop
 from airflow_provider.exceptions import ComplianceError, ComplianceSupersededError
 from airflow_provider.hooks.compliance import ComplianceHook, check_hook_class
 from airflow_provider.hooks.non_retryable import as_non_retryable
-from airflow_provider.lineage import Lineage
 from airflow_provider.params import IS_EXECUTING, as_id, as_seconds
 from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.text import sanitize
@@ -43,6 +42,7 @@ from airflow_provider.waiting.waits import delete_in_worker, wait_in_worker
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
+    from airflow_provider.lineage import Lineage
     from airflow_provider.storage.locations import Location
     from airflow_provider.triggers.base import ComplianceWaitTrigger
 
@@ -276,7 +276,7 @@ class StoringMixin:
     """Runs asynchronous work that a kill cancels, and reports to lineage and assets what was written."""
 
     concurrency: int = conf.getint(CONFIG_SECTION, "concurrency", fallback=16)
-    _lineage = Lineage()
+    _lineage: Lineage | None = None
 
     if TYPE_CHECKING:  # of the operator
         outlets: list[Any]
@@ -287,7 +287,9 @@ class StoringMixin:
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Report to OpenLineage what was read and written."""
-        return self._lineage.openlineage()
+        from airflow_provider.lineage import Lineage
+
+        return (self._lineage or Lineage()).openlineage()
 
     @functools.cached_property
     def _loop(self) -> EventLoop:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider.bulk.counts import MaxFailed, count_allowed
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.hooks.compliance import check_hook_class
 from airflow_provider.operators.base import (
@@ -20,7 +19,7 @@ from airflow_provider.operators.base import (
     is_last_attempt,
     push_report,
 )
-from airflow_provider.params import as_seconds, optional
+from airflow_provider.params import MaxFailed, as_seconds, count_allowed, optional
 from airflow_provider.storage.layout import common_root
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.deadlines import Deadline

@@ -12,7 +12,6 @@ from airflow.providers.common.compat.sdk import conf
 from airflow_provider.addresses import redact_all
 from airflow_provider.exceptions import ComplianceIngestError, ComplianceInputError
 from airflow_provider.ingest.sources import chunk
-from airflow_provider.lineage import Lineage, Transfer, uri_origin
 from airflow_provider.operators.base_bulk import FETCH, BulkRun, ComplianceBulkOperator
 from airflow_provider.params import RedactedField, as_list, required
 from airflow_provider.provider_info import CONFIG_SECTION
@@ -198,6 +197,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
             finished_jobs,
             is_given_up,
         )
+        from airflow_provider.lineage import Lineage, Transfer, uri_origin
 
         ti, destination = run.context["ti"], str(self.destination)
         publishing = earlier.publish(documents, checkpoint, ti, destination, run.started_at)

@@ -6,10 +6,8 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider.bulk.counts import MaxFailed, count_allowed
 from airflow_provider.compat import task_states
 from airflow_provider.exceptions import ComplianceInputError, ComplianceVanishedError
-from airflow_provider.lineage import Lineage
 from airflow_provider.operators.base import (
     ROOT_KEY,
     ComplianceBaseOperator,
@@ -19,6 +17,7 @@ from airflow_provider.operators.base import (
     push_report,
 )
 from airflow_provider.operators.base_bulk import RETURN_VALUE
+from airflow_provider.params import MaxFailed, count_allowed
 from airflow_provider.storage.layout import common_root
 from airflow_provider.storage.locations import Location
 
@@ -105,6 +104,7 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
         """Close the night."""
         from airflow_provider.evidence.closing import Closing, has_failures, to_result
         from airflow_provider.evidence.manifests import Outputs
+        from airflow_provider.lineage import Lineage
 
         destination = Location.to_write(self.destination)
         root = Location.to_write(common_root(destination.uri) if self.root is None else self.root, "root")

@@ -66,7 +66,7 @@ class VerdictStats(VerdictCounts):
         letters: dict[int, str] = {}
         self.add_gone(cell["framework"], set(before).difference([row["criterion"] for row in findings]))
         for row in findings:
-            criterion, letter = self.add_finding(row)
+            criterion, letter = self.add_finding(row, framework)
             is_changed = bool(row.get("changed_from"))
             letters[criterion] = letter.lower() if is_changed else letter
             # What needs a person is explained on the page; the rest where there is room.

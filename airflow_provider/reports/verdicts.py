@@ -172,9 +172,9 @@ class VerdictCounts:
             self._last_sources[cause] = row.get("source")
         return framework
 
-    def add_finding(self, row: Row) -> tuple[int, str]:
+    def add_finding(self, row: Row, framework: FrameworkCounts | None = None) -> tuple[int, str]:
         """Count a row of `findings.jsonl`; return the number of its criterion and its letter."""
-        framework = self._find_framework(row)
+        framework = framework or self._find_framework(row)
         criterion = self._find_criterion(framework.criteria, row)
         # Where an expert has decided, that counts.
         category = normalize_category(row.get("expert_category") or row.get("category"))

@@ -10,7 +10,6 @@ from airflow_provider import metrics
 from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import ComplianceJobError
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.lineage import Lineage, Transfer, job_origin
 from airflow_provider.operators.base import StoringMixin, TimedWaitingOperator, entry_point
 from airflow_provider.params import as_str_list, is_many, required, unique
 from airflow_provider.provenance import instance_of
@@ -109,6 +108,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
 
     def _write(self, context: Context, uuids: list[str], records: Mapping[str, Record]) -> list[str]:
         from airflow_provider.client.models import ContentJob
+        from airflow_provider.lineage import Lineage, Transfer, job_origin
         from airflow_provider.reports.page import plural
 
         hook = self.hook_class(self.conn_id)  # read again: it may have changed during the wait

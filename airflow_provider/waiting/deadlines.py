@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
@@ -14,8 +13,7 @@ from airflow_provider.exceptions import ComplianceError
 EVENT_GRACE_SECONDS = 120.0  # after our own deadline, for the trigger's event to arrive
 
 
-@dataclass(frozen=True)
-class Deadline:
+class Deadline(NamedTuple):
     """Until when a task may wait.
 
     :param name: the parameter that sets it: `timeout` or `execution_timeout`

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.addresses import redact
@@ -18,8 +18,7 @@ from airflow_provider.exceptions import (
     ComplianceThrottledError,
 )
 from airflow_provider.text import mask_address
-from airflow_provider.waiting.results import CANCELLED, FINAL, UNKNOWN, Record
-from airflow_provider.waiting.rules import Limiter, PollResult
+from airflow_provider.waiting.results import CANCELLED, FINAL, UNKNOWN, PollResult, Record
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient as Client
@@ -28,8 +27,26 @@ if TYPE_CHECKING:
 MAX_REASON_CHARS = 500
 MAX_PROBES = 2  # jobs of a batch that fails, to tell an outage from a job at fault
 MAX_POLLED_ALONE = 100  # jobs of batches that fail, in one round
+MAX_POLLS = 64  # in flight
 
 OnResult = Callable[[str, PollResult], None]
+
+
+class Limiter:
+    """How many requests may be in flight, at least one; this one limits polls only."""
+
+    limit = 8.0
+
+    @property
+    def polls(self) -> int:
+        """How many of them may be polls."""
+        return int(min(self.limit, MAX_POLLS))
+
+    def request(self) -> AbstractAsyncContextManager[None]:
+        """Wait until a request may be sent; enter it while the request is in flight."""
+        return nullcontext()
+
+
 NO_LIMITER = Limiter()
 
 

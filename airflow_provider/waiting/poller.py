@@ -16,15 +16,15 @@ from airflow_provider import metrics
 from airflow_provider.event_loop import is_in_task
 from airflow_provider.exceptions import ComplianceError, ComplianceThrottledError
 from airflow_provider.waiting.connection import PollerConnection, read_account
-from airflow_provider.waiting.kinds import NO_LIMITER
+from airflow_provider.waiting.kinds import NO_LIMITER, Limiter
 from airflow_provider.waiting.results import FINAL, UNKNOWN, Record
-from airflow_provider.waiting.rules import LAST_POLL_SECONDS, Accepts, Limiter, Pace, PollState, accept_final
+from airflow_provider.waiting.rules import LAST_POLL_SECONDS, Accepts, Pace, PollState, accept_final
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.hooks.compliance import ComplianceHook
     from airflow_provider.waiting.kinds import JobKind
-    from airflow_provider.waiting.rules import PollResult
+    from airflow_provider.waiting.results import PollResult
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +35,12 @@ Update = tuple[str, Record | Exception]
 """What a subscription gets: the id, and the record or the error that ends the wait for it."""
 
 
-@dataclass(eq=False)
 class _Watched(PollState):
     """One job or assessment, with those who wait for it."""
 
-    subscriptions: list[Subscription] = field(default_factory=list)
+    def __init__(self, identifier: str, since: float, poll_interval: float, phase: float) -> None:
+        super().__init__(identifier, since, poll_interval, phase)
+        self.subscriptions: list[Subscription] = []
 
 
 class Poller:
@@ -113,7 +114,7 @@ class Poller:
         now = _now()
         phase = self._phase if self._kind.has_batches else now
         for key in ids:
-            one = self._watched.setdefault(key, _Watched(key, now, subscription.poll_interval, phase=phase))
+            one = self._watched.setdefault(key, _Watched(key, now, subscription.poll_interval, phase))
             one.poll_interval = min(one.poll_interval, subscription.poll_interval)
             one.schedule(now, self._kind.min_interval)
             one.subscriptions.append(subscription)

@@ -14,6 +14,8 @@ FINAL = frozenset({"COMPLETED", "FAILED", CANCELLED, UNKNOWN})
 MAX_ERRORS_SHOWN = 5
 
 Record = dict[str, Any]
+PollResult = Record | ComplianceError
+"""The record that a poll has found, or the error of the poll."""
 
 
 @dataclass

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field
 
 from airflow_provider.exceptions import (
     ComplianceAuthError,
@@ -14,7 +12,7 @@ from airflow_provider.exceptions import (
     ComplianceHttpError,
     ComplianceTlsError,
 )
-from airflow_provider.waiting.results import FINAL, UNKNOWN, Record
+from airflow_provider.waiting.results import FINAL, UNKNOWN, PollResult, Record
 
 OUTAGE_SECONDS = 900.0  # how long refusals, such as a 403, are outlasted
 REFUSAL_SECONDS = 30.0  # likewise, if nothing has ever worked: then a URL or a role is probably wrong
@@ -23,7 +21,6 @@ UNKNOWN_SECONDS = 30.0  # how long a job must stay unknown before it counts as g
 REFRESH_GRACE_SECONDS = 30.0  # after which a result without times counts as the result of a refresh
 MIN_POLL_SECONDS = 0.1  # between two polls, even if `poll_interval` is 0
 MIN_VAIN_POLL_SECONDS, MAX_VAIN_POLL_SECONDS = 1 / 64, 1 / 8  # for each poll that finds no end
-MAX_POLLS = 64  # in flight
 LOG_INTERVAL_SECONDS = 300.0  # between two log lines of a wait
 LAST_POLL_SECONDS = 60.0  # for the last poll after the deadline; less than EVENT_GRACE_SECONDS
 
@@ -31,9 +28,6 @@ CREDENTIALS = (ComplianceAuthError, ComplianceConfigError)
 SETUP_ERRORS = (*CREDENTIALS, ComplianceTlsError)  # every call would meet them
 # What the service says about the request itself; other refusals may come from a gateway.
 REQUEST_STATUSES = frozenset({400, 413, 415, 422})
-
-PollResult = Record | ComplianceError
-"""The record that a poll has found, or the error of the poll."""
 
 Accepts = Callable[[str, Record, float], bool]
 """Whether a record ends the wait for it: id, record, monotonic time."""
@@ -70,21 +64,6 @@ def next_poll_time(
     return at if at - now > step / 1000 else at + step
 
 
-class Limiter:
-    """How many requests may be in flight, at least one; this one limits polls only."""
-
-    limit = 8.0
-
-    @property
-    def polls(self) -> int:
-        """How many of them may be polls."""
-        return int(min(self.limit, MAX_POLLS))
-
-    def request(self) -> AbstractAsyncContextManager[None]:
-        """Wait until a request may be sent; enter it while the request is in flight."""
-        return nullcontext()
-
-
 class Pace:
     """How fast to poll work of which each poll is a request of its own.
 
@@ -107,17 +86,17 @@ class Pace:
         self.resumes_at = max(now, self.resumes_at) + (polled - ended) * self._seconds
 
 
-@dataclass
 class Refusals:
     """When a refusal counts: the one rule for polls, deletes, cancels, lists, results and feedback.
 
     A gateway may answer 401, 403 or 404 for a while, with a page of its own, and never ask the service. So a
     refusal counts only if it is repeated for some time.
 
-    :param since: when the first of the refusals came, without a success in between
+    :ivar since: when the first of the refusals came, without a success in between
     """
 
-    since: float | None = None
+    def __init__(self) -> None:
+        self.since: float | None = None
 
     def observe(
         self, error: ComplianceError, now: float, has_worked: bool, seconds: float | None = None
@@ -145,27 +124,23 @@ class Refusals:
         return counted
 
 
-@dataclass(eq=False)
 class PollState:
     """One job or assessment that is waited for: when to poll it, and what each poll means.
 
     The one place that decides which errors a wait outlasts, in triggers and in workers.
 
     :param since: when the wait began, on a monotonic clock
-    :param poll_by: when it has not been polled for a whole `poll_interval`
     :param phase: where the grid of its poll times begins
+    :ivar poll_by: when it has not been polled for a whole `poll_interval`
     """
 
-    id: str
-    since: float
-    poll_interval: float
-    next_poll_at: float = 0.0
-    poll_by: float = 0.0
-    failing_since: float | None = None
-    refusals: Refusals = field(default_factory=Refusals)
-    unknown_since: float | None = None
-    phase: float = 0.0
-    last_result: PollResult | None = None
+    def __init__(self, identifier: str, since: float, poll_interval: float, phase: float = 0.0) -> None:
+        self.id, self.since, self.poll_interval, self.phase = identifier, since, poll_interval, phase
+        self.next_poll_at = self.poll_by = 0.0
+        self.failing_since: float | None = None
+        self.unknown_since: float | None = None
+        self.refusals = Refusals()
+        self.last_result: PollResult | None = None
 
     def observe(self, found: PollResult, now: float, has_worked: bool) -> Record | ComplianceError | None:
         """Record the result of a poll; return what ends the wait: a final record, or an error.

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider.event_loop import EventLoop
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.waiting import rules
-from airflow_provider.waiting.poller import Subscription, Update
 from airflow_provider.waiting.refusals import outlast_refusals
 from airflow_provider.waiting.results import UNKNOWN, Record, WaitResult
 from airflow_provider.waiting.rules import LOG_INTERVAL_SECONDS, Accepts, accept_any, accept_final
@@ -20,6 +19,7 @@ from airflow_provider.waiting.rules import LOG_INTERVAL_SECONDS, Accepts, accept
 if TYPE_CHECKING:
     from airflow_provider.hooks.compliance import ComplianceHook
     from airflow_provider.waiting.kinds import JobKind
+    from airflow_provider.waiting.poller import Subscription, Update
 
 
 CANCEL_CONCURRENCY = 8
@@ -48,6 +48,8 @@ async def wait(
     :param poll_first: poll at once, not when others are polled
     :param account: of the jobs; by default that of the connection
     """
+    from airflow_provider.waiting.poller import Subscription  # not needed to parse a DAG
+
     since = time.monotonic()
     # The wall clock is read once: it may jump, which must neither end a wait nor cancel a job.
     ends_at = since + deadline - time.time()

@@ -9,8 +9,9 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk.counts import MaxFailed, check_failures, count_allowed
+from airflow_provider.bulk.counts import check_failures
 from airflow_provider.bulk.items import COMPLETED, FAILED, Item
+from airflow_provider.params import MaxFailed, count_allowed
 
 LOG = logging.getLogger(__name__)
 

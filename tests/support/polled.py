@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 
 from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import ComplianceError
-from airflow_provider.waiting.kinds import NO_LIMITER, JobKind, OnResult
+from airflow_provider.waiting.kinds import NO_LIMITER, JobKind, Limiter, OnResult
 from airflow_provider.waiting.results import FINAL
-from airflow_provider.waiting.rules import Limiter
 from tests.support.virtual_time import seconds
 
 RUNNING = {"status": "RUNNING"}

@@ -14,6 +14,7 @@ import pytest
 from airflow_provider import exceptions as exc
 from airflow_provider.waiting import poller as poller_module
 from airflow_provider.waiting import rules
+from airflow_provider.waiting.kinds import Limiter
 from airflow_provider.waiting.poller import Subscription
 from airflow_provider.waiting.rules import accept_any
 from tests.support.polled import COMPLETED, RUNNING, PolledService
@@ -408,7 +409,7 @@ async def test_a_bug_ends_all_waits_and_the_next_one_gets_a_new_poller(service: 
     assert [each.is_open for each in service.clients] == [False, False]
 
 
-class Counting(rules.Limiter):
+class Counting(Limiter):
     """Counts what is in flight."""
 
     limit = 3.0

@@ -168,7 +168,8 @@ def test_a_failing_or_unknown_job_is_polled_like_a_new_one() -> None:
 def test_failing_polls_are_a_minute_apart_unless_the_interval_is_longer(
     poll_interval: float, pause: float
 ) -> None:
-    state = PollState("u", 0.0, poll_interval, failing_since=0.0)
+    state = PollState("u", 0.0, poll_interval)
+    state.failing_since = 0.0
     state.schedule(120_000.0, 1.0)
     assert state.next_poll_at - 120_000.0 == pause
 
