@@ -145,9 +145,11 @@ class AssessTask:
             outdated += [cell.job_id for cell in left_over if not cell.state.is_final]
             await self._read_earlier(changed_only=changed_only)
             self._carry_forward(known)
-            await self.read_known(self.cells)
             steps = self.make_steps(client, self.documents)
             in_flight = await run_engine(client, self.cells, steps, self.checkpoint, outdated)
+            # Only when all are completed: a task may resume many times before.
+            while not in_flight and not await self.read_known(self.cells):
+                in_flight = await run_engine(client, self.cells, steps, self.checkpoint, ())
             for cell in left_over:
                 self.checkpoint.append(cell.reset())
             await self.checkpoint.flush()
@@ -229,8 +231,11 @@ class AssessTask:
             elif before:
                 self.checkpoint.append(cell)  # else what was before would count again after a deferral
 
-    async def read_known(self, cells: Sequence[Cell]) -> None:
-        """Read the verdicts on cells that an earlier attempt has completed; what is gone is fetched again."""
+    async def read_known(self, cells: Sequence[Cell]) -> bool:
+        """Read the verdicts on cells that an earlier attempt has completed; return whether all were there.
+
+        What is gone is to be fetched again.
+        """
 
         async def read(number: int) -> None:
             cell = cells[number]
@@ -249,6 +254,7 @@ class AssessTask:
             if cell.state is COMPLETED and cell.key not in self.found
         ]
         await for_each(read, completed, 2 * self.concurrency)
+        return all(cells[number].state is COMPLETED for number in completed)
 
     async def _explain_failures(self, client: AsyncComplianceClient) -> None:
         """Say what to do about documents that the service no longer knows."""

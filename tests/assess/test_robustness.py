@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from airflow_provider.client.findings import Finding
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.assess import ComplianceAssessOperator
+from airflow_provider.storage.locations import Location
 from airflow_provider.waiting import rules
 from tests.assess.conftest import NightOutcome, Nights, attempts_of
 from tests.support.outlets import outlet_events
@@ -205,6 +207,32 @@ def test_a_framework_that_is_renamed_while_the_task_is_deferred(service: Emulato
     result = attempts.run(task)
     assert (result["assessed"], set(result["categories"])) == (len(TEXTS), {"DORA", "DORA 2"})
     assert {row["framework"] for row in NightOutcome(result).rows} == {"DORA"}  # as it was assessed
+
+
+def test_stored_results_are_read_once_however_often_the_task_resumes(
+    service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.configure(jobs="manual")
+    resumes, reads, read = [], Counter[str](), Location.read
+
+    def meanwhile(number: int) -> None:
+        resumes.append(sum(reads.values()))
+        left = in_flight(service)
+        for uuid in left[: -(-len(left) // 2)]:
+            service.set_assessment(uuid, status="COMPLETED")
+
+    def counted(location: Location) -> bytes | None:
+        reads[location.uri] += "/results/" in location.uri
+        return read(location)
+
+    monkeypatch.setattr(Location, "read", counted)
+    attempts = attempts_of(1)
+    attempts.while_deferred = meanwhile
+    task = assess(nights, nights.manifest(TEXTS), frameworks="DORA", deferrable=True)
+    assert attempts.run(task)["assessed"] == len(TEXTS)
+    assert len(resumes) > 2
+    assert not any(resumes)
+    assert max(reads.values()) == 1
 
 
 @pytest.mark.parametrize("status", [400, 403])
