@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
 MAX_RESUBMITS = 1  # per attempt, of an item whose job is gone
 UNCHANGED_SECONDS = 300.0  # after which an unchanged result counts as the result of a refresh
 
-# What can be done with an item depends on its state; what is nearer to its end goes first.
-PRIORITIES = {READY: 0, RETRYING: 1, PENDING: 2}
 UNFINISHED_JOB = "Not finished in time: its job was "  # the error of an item whose job was in flight
 
 
@@ -87,8 +84,9 @@ class Pipeline(Generic[I]):
         self._max_in_flight = math.inf if options.max_in_flight is None else options.max_in_flight
         self._last_results: dict[str, PollResult | None] = {}  # by job, once it is not polled any more
         self._updates: Subscription
-        self._queue: list[tuple[int, int, I]] = []  # a heap
-        self._order = itertools.count()
+        self._results: deque[I] = deque()  # to be fetched
+        self._sends: deque[I] = deque()  # to be submitted, or processed again
+        self._took_result = False
         self._backoffs: dict[str, tuple[asyncio.TimerHandle, I]] = {}
         self._has_logged_traceback = False
 
@@ -213,7 +211,12 @@ class Pipeline(Generic[I]):
 
     def _enqueue(self, item: I) -> None:
         self._backoffs.pop(item.key, None)
-        heapq.heappush(self._queue, (PRIORITIES[item.state], next(self._order), item))
+        if item.state is READY:
+            self._results.append(item)
+        elif item.state is RETRYING:
+            self._sends.appendleft(item)
+        else:
+            self._sends.append(item)
         self.has_changed.set()
 
     def _enqueue_later(self, delay: float, item: I) -> None:
@@ -238,7 +241,7 @@ class Pipeline(Generic[I]):
         """Process items, forever."""
         while True:
             await self.wait_until(self._can_take)
-            _, _, item = heapq.heappop(self._queue)
+            item = self._take()
             state = item.state
             if not self.is_past_deadline and (delay := self.retries.hold_seconds(state)):
                 self._enqueue_later(min(delay, HOLD_CHECK_SECONDS), item)
@@ -252,11 +255,18 @@ class Pipeline(Generic[I]):
                 self.has_changed.set()
 
     def _can_take(self) -> bool:
-        """Return whether the first item can be processed: a result always, else with room for a job."""
-        if not self._queue:
-            return False
+        return bool(self._results) or self._can_send()
+
+    def _can_send(self) -> bool:
+        """Return whether there is something to send, and room for its job."""
         has_room = len(self.jobs) + self.sends_in_flight < self._max_in_flight
-        return self._queue[0][2].state is READY or (has_room and not self.is_past_deadline)
+        return bool(self._sends) and has_room and not self.is_past_deadline
+
+    def _take(self) -> I:
+        """Return the next item: a result and a submit in turn, so that neither waits for all others."""
+        is_result = bool(self._results) and not (self._took_result and self._can_send())
+        self._took_result = is_result
+        return (self._results if is_result else self._sends).popleft()
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait until something has changed that makes a condition true."""

@@ -113,13 +113,17 @@ def test_finished_items_are_left_alone(night: Night) -> None:
     assert (night.steps.calls, night.journal.records) == ([], [])
 
 
-def test_items_nearer_to_their_end_go_first(night: Night) -> None:
-    night.script({key: {0: DONE} for key in "abc"})
-    night.run(Item("a"), Item("b", "b", RETRYING, retried_from=RETRIED), Item("c", "c", READY), concurrency=1)
-    assert [(step, key) for _, step, key in night.steps.calls[:3]] == [
-        ("fetch", "c"),
-        ("retry", "b"),
+def test_results_and_submits_take_turns(night: Night) -> None:
+    night.script({key: {0: DONE} for key in "abcdef"})
+    failed_job = Item("c", "c", RETRYING, retried_from=RETRIED)
+    night.run(Item("a"), Item("b"), failed_job, *(Item(key, key, READY) for key in "def"), concurrency=1)
+    assert [(step, key) for _, step, key in night.steps.calls[:6]] == [
+        ("fetch", "d"),
+        ("retry", "c"),
+        ("fetch", "e"),
         ("submit", "a"),
+        ("fetch", "f"),
+        ("submit", "b"),
     ]
 
 
