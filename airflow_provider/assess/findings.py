@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -39,9 +38,10 @@ def to_verdicts(findings: Iterable[Finding]) -> list[Verdict]:
     """Return the findings of one cell as rows have them, with the types of their columns."""
     verdicts: dict[str, Verdict] = {}
     for finding in findings:
-        values = {field.name: getattr(finding, field.name) for field in fields(Finding)}
-        texts = {name: "" if value is None else str(value) for name, value in values.items()}
-        name = criterion = printable(texts["code"] or texts["title"] or f"#{parse_id(finding.id)}")
+        # A hook of a deployment may have put anything into them.
+        given = (finding.code, finding.title, finding.rationale)
+        code, title, rationale = (printable("" if value is None else str(value)) for value in given)
+        name = criterion = code or title or f"#{parse_id(finding.id)}"
         number = 1
         while criterion in verdicts:
             number += 1
@@ -49,9 +49,9 @@ def to_verdicts(findings: Iterable[Finding]) -> list[Verdict]:
         category = getattr(finding.category, "value", finding.category)  # of an enum
         verdicts[criterion] = {
             "criterion": criterion,
-            "title": printable(texts["title"]),
+            "title": title,
             "category": printable(normalize_category(category)),
-            "rationale": printable(texts["rationale"]),
+            "rationale": rationale,
             "score": parse_number(finding.score),
             "response_id": parse_id(finding.id),
         }
