@@ -192,7 +192,9 @@ def _closing_quote(text: str, at: int, quote: str) -> re.Match[str] | None:
 
 def _mask_credentials(text: str) -> str:
     words = text.casefold()
-    if not any(map(words.__contains__, ("bearer", "basic", "negotiate", "sharedkey", "aws4"))):
+    if not any(
+        map(words.__contains__, ("bearer", "bas", "negot", "sharedkey", "aws4"))
+    ):  # `i` may have no dot
         return text
     return re.sub(_CREDENTIALS, r"\g<scheme>\g<space>***", text)
 

@@ -24,6 +24,7 @@ from airflow_provider.storage.locations import Location, storage_errors
 
 FORMULA_STARTS = frozenset("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 QUOTE = '"'
+MAX_SHORT_CHARS = 100  # of a field that is kept for the next rows
 _NEEDS_QUOTES = re.compile(r'[,"\r\n]')
 ROWS_PER_GROUP = 4_000  # of Parquet, in memory at once
 NOT_IN_CSV = ("text_path", "text_sha256", "cell", "framework_fingerprint")
@@ -70,14 +71,27 @@ class CsvTables:
 
 
 def _to_csv(rows: Iterable[Iterable[Any]]) -> bytes:
-    lines = [",".join(map(_to_field, row)) + "\r\n" for row in rows]
-    return "".join(lines).encode("utf-8", "backslashreplace")
+    """Return rows as `csv` writes them; it would take twice as long."""
+    lines = [
+        ",".join(
+            [
+                "" if value is None
+                else _short_field(value) if isinstance(value, str) and len(value) < MAX_SHORT_CHARS
+                else _quote(str(_as_text(value)))
+                for value in row
+            ]
+        )
+        for row in rows
+    ]  # fmt: skip
+    return "".join([f"{line}\r\n" for line in lines]).encode("utf-8", "backslashreplace")
 
 
-@lru_cache(maxsize=256, typed=True)  # most are the same as in the row before: three times as fast as `csv`
-def _to_field(value: Any) -> str:
-    """Return a value as `csv` writes it."""
-    text = "" if value is None else str(_as_text(value))
+@lru_cache(maxsize=256)  # most are the same as in the row before
+def _short_field(text: str) -> str:
+    return _quote(_as_text(text))
+
+
+def _quote(text: str) -> str:
     return f'"{text.replace(QUOTE, QUOTE * 2)}"' if _NEEDS_QUOTES.search(text) else text
 
 

@@ -145,9 +145,10 @@ class AssessTask:
             outdated += [cell.job_id for cell in left_over if not cell.state.is_final]
             await self._read_earlier(changed_only=changed_only)
             self._carry_forward(known)
+            if is_new_attempt:  # after a deferral only when all are completed: there may be many
+                await self.read_known(self.cells)
             steps = self.make_steps(client, self.documents)
             in_flight = await run_engine(client, self.cells, steps, self.checkpoint, outdated)
-            # Only when all are completed: a task may resume many times before.
             while not in_flight and not await self.read_known(self.cells):
                 in_flight = await run_engine(client, self.cells, steps, self.checkpoint, ())
             for cell in left_over:

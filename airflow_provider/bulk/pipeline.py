@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 MAX_RESUBMITS = 1  # per attempt, of an item whose job is gone
 UNCHANGED_SECONDS = 300.0  # after which an unchanged result counts as the result of a refresh
 
+RESULTS_PER_SUBMIT = 2
 UNFINISHED_JOB = "Not finished in time: its job was "  # the error of an item whose job was in flight
 
 
@@ -86,7 +87,7 @@ class Pipeline(Generic[I]):
         self._updates: Subscription
         self._results: deque[I] = deque()  # to be fetched
         self._sends: deque[I] = deque()  # to be submitted, or processed again
-        self._took_result = False
+        self._results_in_row = 0  # taken since the last submit
         self._backoffs: dict[str, tuple[asyncio.TimerHandle, I]] = {}
         self._has_logged_traceback = False
 
@@ -263,10 +264,13 @@ class Pipeline(Generic[I]):
         return bool(self._sends) and has_room and not self.is_past_deadline
 
     def _take(self) -> I:
-        """Return the next item: a result and a submit in turn, so that neither waits for all others."""
-        is_result = bool(self._results) and not (self._took_result and self._can_send())
-        self._took_result = is_result
-        return (self._results if is_result else self._sends).popleft()
+        """Return the next item: results first, but while all goes well no submit waits for all of them."""
+        is_turn = self._results_in_row >= RESULTS_PER_SUBMIT and self._can_send() and not self._backoffs
+        if self._results and not is_turn:
+            self._results_in_row += 1
+            return self._results.popleft()
+        self._results_in_row = 0
+        return self._sends.popleft()
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait until something has changed that makes a condition true."""

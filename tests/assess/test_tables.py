@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from airflow_provider.assess import tables
@@ -79,6 +79,7 @@ def test_there_is_one_csv_file_per_framework(tmp_path: Path) -> None:
     ] * 2
 
 
+@example([0.0, -0.0, 1, True, 1.0, [1, "a"], {"b": 2}])
 @given(st.lists(st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text("a,\"\r\n;' é"))))
 def test_fields_are_those_of_the_csv_module(values: list[Any]) -> None:
     expected = io.StringIO()

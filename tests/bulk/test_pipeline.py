@@ -113,18 +113,21 @@ def test_finished_items_are_left_alone(night: Night) -> None:
     assert (night.steps.calls, night.journal.records) == ([], [])
 
 
-def test_results_and_submits_take_turns(night: Night) -> None:
-    night.script({key: {0: DONE} for key in "abcdef"})
+def test_results_go_first_but_submits_do_not_wait_for_all_of_them(night: Night) -> None:
+    night.script({key: {0: DONE} for key in "abcdefgh"})
     failed_job = Item("c", "c", RETRYING, retried_from=RETRIED)
-    night.run(Item("a"), Item("b"), failed_job, *(Item(key, key, READY) for key in "def"), concurrency=1)
-    assert [(step, key) for _, step, key in night.steps.calls[:6]] == [
-        ("fetch", "d"),
-        ("retry", "c"),
-        ("fetch", "e"),
-        ("submit", "a"),
-        ("fetch", "f"),
-        ("submit", "b"),
-    ]
+    results = (Item(key, key, READY) for key in "defgh")
+    night.run(Item("a"), Item("b"), failed_job, *results, concurrency=1)
+    calls = " ".join(f"{step} {key}," for _, step, key in night.steps.calls[:8])
+    assert calls == "fetch d, fetch e, retry c, fetch f, fetch g, submit a, fetch h, submit b,"
+
+
+def test_while_submits_fail_results_are_fetched(night: Night) -> None:
+    results = [Item(key, key, READY) for key in "cdefgh"]
+    night.script({"a": {0: DONE}}, {"submit a": [AWAY], "submit b": [AWAY]})
+    night.run(Item("a"), Item("b"), *results, concurrency=1)
+    calls = " ".join(f"{step} {key}," for _, step, key in night.steps.calls[:7])
+    assert calls == "fetch c, fetch d, submit a, fetch e, fetch f, fetch g, fetch h,"
 
 
 def test_a_retry_that_is_answered_with_its_result_is_not_polled(night: Night) -> None:

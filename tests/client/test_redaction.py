@@ -361,3 +361,10 @@ def test_each_name_of_a_secret_is_found_in_a_text(name: str) -> None:
 
 def test_a_name_with_separators_is_found_in_a_text() -> None:
     assert redact_text("It said Sec-Ret_K.ey: hunter22") == "It said Sec-Ret_K.ey: ***"
+
+
+@pytest.mark.parametrize(
+    "scheme", ["Basic", "BAS\u0130C", "bas\u0131c", "NEGOT\u0130ATE", "Bearer", "SharedKeyLite", "ba\u017fic"]
+)
+def test_credentials_are_masked_however_their_scheme_is_spelled(scheme: str) -> None:
+    assert redact_text(f"sent {scheme} dXNlcjpwYXNz") == f"sent {scheme} ***"
