@@ -57,7 +57,7 @@ e2e: $(READY) ## every example DAG and many faults on Airflow with Celery, Postg
 
 # What does no I/O is tested to its last branch.
 comma := ,
-CORE := $(subst $() ,$(comma),$(patsubst %,*/airflow_provider/%.py,$(addprefix client/,tokens batches endpoints exchange http/bodies http/wire models responses settings) frameworks/catalog addresses text))
+CORE := $(subst $() ,$(comma),$(patsubst %,*/airflow_provider/%.py,$(addprefix client/,tokens batches endpoints exchange http/bodies http/wire models responses settings) waiting/frameworks/catalog redaction/addresses redaction/text))
 
 coverage: $(READY) ## every branch of the modules without I/O
 	.venv/bin/coverage run --include='$(CORE)' -m pytest -q -m '$(call without,$(ELSEWHERE))' tests/client tests/contract \
@@ -105,12 +105,12 @@ compat: $(addprefix cell-,$(HERE)) ## what knows Airflow, on other versions of A
 
 # Every version runs what depends on Airflow; the oldest also what it brings along, such as fsspec, and a whole night; the lowest
 # versions what our dependencies are used for.
-ON_AIRFLOW := operators policies review sensors transfers triggers $(patsubst %,assess/test_%.py,agreement golden inputs operator reviewed_nights) \
-  $(patsubst %,evidence/test_%.py,dag operator) $(patsubst %,frameworks/test_%.py,older_airflow operators watching watching_faults) \
-  $(patsubst %,hooks/test_%.py,compliance_hook configuration connection forking) ingest/test_operator.py \
-  $(patsubst %,test_%.py,imports params private_apis provider_info)
+ON_AIRFLOW := operators policies review sensors transfers triggers $(patsubst %,nights/assess/test_%.py,agreement golden inputs operator reviewed_nights) \
+  $(patsubst %,nights/evidence/test_%.py,dag operator) $(patsubst %,frameworks/test_%.py,older_airflow operators watching watching_faults) \
+  $(patsubst %,hooks/test_%.py,compliance_hook configuration connection forking) nights/ingest/test_operator.py \
+  runtime/test_params.py $(patsubst %,test_%.py,imports private_apis provider_info)
 ON_EACH_AIRFLOW := airflow-2.11-py3.11 airflow-3.1-py3.12 airflow-3.4-py3.13 # 3.3: make test-commands
-ON_OLDEST := storage stores $(patsubst %,ingest/test_%.py,kills resuming sources) test_demo.py
+ON_OLDEST := storage stores $(patsubst %,nights/ingest/test_%.py,kills resuming sources) test_demo.py
 ON_LOWEST := storage stores contract $(patsubst %,client/test_%.py,both_clients content encodings limits network uploads) \
   $(patsubst %,emulator/test_%.py,extraction samples service) emulator/service/test_tokens.py
 tests_in = $(addprefix tests/,$(ON_AIRFLOW) $(if $(filter $(ON_EACH_AIRFLOW),$(1)),test_night_runs.py) $(if $(filter airflow-2.%,$(1)),$(ON_OLDEST)) $(if $(filter lowest-%,$(1)),$(ON_LOWEST)))

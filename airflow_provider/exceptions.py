@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from airflow_provider.text import one_line, redact_text
+from airflow_provider.redaction.text import one_line, redact_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.providers.common.compat.sdk import BaseOperator, TaskGroup, task
 
-from airflow_provider.compat import HAS_FORMS
-from airflow_provider.ingest.sources import list_shards
+from airflow_provider.nights.ingest.sources import list_shards
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.operators.base import entry_point
 from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator, group_findings
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.operators.night import ComplianceCloseNightOperator
-from airflow_provider.params import MaxFailed, RedactedField, required
+from airflow_provider.runtime.compat import HAS_FORMS
+from airflow_provider.runtime.params import MaxFailed, RedactedField, required
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Asset, Context

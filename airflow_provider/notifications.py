@@ -10,12 +10,12 @@ from typing import Any
 from airflow.providers.common.compat.sdk import BaseNotifier
 from asgiref.sync import sync_to_async
 
-from airflow_provider.assess.cells import Cell
-from airflow_provider.assess.task import ASSESSMENTS
-from airflow_provider.bulk.checkpoint import Checkpoint, find_checkpoints
-from airflow_provider.bulk.counts import Counts
-from airflow_provider.bulk.items import FAILED, SUBMITTED, Item
-from airflow_provider.ingest.documents import Document
+from airflow_provider.nights.assess.cells import Cell
+from airflow_provider.nights.assess.task import ASSESSMENTS
+from airflow_provider.nights.bulk.checkpoint import Checkpoint, find_checkpoints
+from airflow_provider.nights.bulk.counts import Counts
+from airflow_provider.nights.bulk.items import FAILED, SUBMITTED, Item
+from airflow_provider.nights.ingest.documents import Document
 from airflow_provider.storage.layout import ASSESS_FOLDER, ASSESS_WORK, INGEST_FOLDER, INGEST_WORK, MANIFEST
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import safe

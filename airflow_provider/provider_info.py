@@ -11,6 +11,7 @@ DOCUMENTATION = "https://airflow-provider-compliance.example.com/"
 HOOK_CLASS = "airflow_provider.hooks.compliance.ComplianceHook"
 HOOK_NAME = "Document compliance"
 CONNECTION_TYPE = "compliance"
+PAGES_PREFIX = "/compliance"  # of the URLs of the pages inside Airflow
 
 
 def _field(label: str, description: str, kind: str = "string", **schema: Any) -> dict[str, Any]:
@@ -217,8 +218,8 @@ def get_provider_info() -> dict[str, Any]:
         "notifications": ["airflow_provider.notifications.ComplianceProgressNotifier"],
         "cli": ["airflow_provider.cli.commands.get_commands"],
         "extra-links": [
-            "airflow_provider.operators.base.ComplianceJobLink",
-            "airflow_provider.operators.base.ComplianceReportLink",
+            "airflow_provider.operators.links.ComplianceJobLink",
+            "airflow_provider.operators.links.ComplianceReportLink",
         ],
         "connection-types": [
             {

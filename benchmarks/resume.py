@@ -203,7 +203,7 @@ def _proxy(port: int, latency: float) -> Iterator[tuple[str, Counter[str]]]:
 
 def _write_journal(folder: Path, work: str, items: Iterable[Any], finish: Callable[[Any], None]) -> None:
     """Write the journal of a task: each item when it is submitted, and soon after that when it is done."""
-    from airflow_provider.bulk.checkpoint import Checkpoint
+    from airflow_provider.nights.bulk.checkpoint import Checkpoint
     from airflow_provider.storage.locations import Location
 
     async def write() -> None:
@@ -236,8 +236,8 @@ def _write_journal(folder: Path, work: str, items: Iterable[Any], finish: Callab
 
 
 def _prepare_ingest(items: int, concurrency: int, folder: Path, job: str) -> Any:
-    from airflow_provider.bulk.items import COMPLETED, SUBMITTED
-    from airflow_provider.ingest.documents import Document
+    from airflow_provider.nights.bulk.items import COMPLETED, SUBMITTED
+    from airflow_provider.nights.ingest.documents import Document
     from airflow_provider.storage.layout import INGEST_WORK, task_folder
     from airflow_provider.storage.names import digest as digest_of
 
@@ -269,11 +269,11 @@ def _rows(items: int, job: str) -> list[dict[str, Any]]:
 
 
 def _prepare_assess(items: int, concurrency: int, folder: Path, job: str) -> None:
-    from airflow_provider.assess.cells import Cell, make_cells, select_frameworks
-    from airflow_provider.assess.inputs import read_documents
-    from airflow_provider.assess.payloads import DEFAULT_PAYLOAD, PayloadTemplate
-    from airflow_provider.bulk.items import COMPLETED, SUBMITTED
     from airflow_provider.hooks.compliance import ComplianceHook
+    from airflow_provider.nights.assess.cells import Cell, make_cells, select_frameworks
+    from airflow_provider.nights.assess.inputs import read_documents
+    from airflow_provider.nights.assess.payloads import DEFAULT_PAYLOAD, PayloadTemplate
+    from airflow_provider.nights.bulk.items import COMPLETED, SUBMITTED
     from airflow_provider.storage.layout import ASSESS_WORK, task_folder
 
     results = folder / FOLDER / "results"

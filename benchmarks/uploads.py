@@ -74,7 +74,7 @@ def ways(url: str, path: Path) -> dict[str, Callable[[], object]]:
                 await response.read()
 
     def hashed() -> Any:
-        from airflow_provider.ingest.files import SourceFile
+        from airflow_provider.storage.sources import SourceFile
 
         return SourceFile(str(path))
 

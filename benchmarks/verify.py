@@ -62,7 +62,7 @@ def _close(destination: str, manifest: str) -> None:
 
 
 def _verify(root: str) -> None:
-    from airflow_provider.evidence.verifier import Folder, Verifier
+    from airflow_provider.nights.evidence.verifier import Folder, Verifier
 
     assert [check.status for check in Verifier(Folder(root)).run()] == ["OK"]
 

@@ -71,8 +71,12 @@ def test_operators_and_sensors_load_what_tasks_need_only_in_tasks(loaded: dict[s
         if ".sensors." in module or ".operators." in module
     }
     assert "airflow_provider.sensors.content" in waiting
-    tasks = ("airflow_provider.triggers.", "airflow_provider.lineage", "airflow_provider.waiting.poller",
-             "airflow_provider.bulk.items")  # fmt: skip
+    tasks = (
+        "airflow_provider.triggers.",
+        "airflow_provider.storage.lineage",
+        "airflow_provider.waiting.poller",
+        "airflow_provider.nights.bulk.items",
+    )
     assert not [name for names in waiting.values() for name in names if name.startswith(tasks)]
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import DAG, AirflowFailException
 
-from airflow_provider.compat import HAS_FORMS
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
-from airflow_provider.ingest.sources import list_shards, resolve
 from airflow_provider.night import compliance_night
+from airflow_provider.nights.ingest.sources import list_shards, resolve
+from airflow_provider.runtime.compat import HAS_FORMS
 
 DESTINATION = "s3://my_aws@compliance/nights/"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider.compat import HAS_FORMS
+from airflow_provider.runtime.compat import HAS_FORMS
 from tests.support import night_runs
 from tests.support.dag_test import run_program
 

@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from airflow_provider.assess.cells import Cell
-from airflow_provider.bulk.checkpoint import Checkpoint
-from airflow_provider.bulk.items import COMPLETED, FAILED, SUBMITTED, Item
 from airflow_provider.emulator import Emulator
-from airflow_provider.ingest.documents import Document
+from airflow_provider.nights.assess.cells import Cell
+from airflow_provider.nights.bulk.checkpoint import Checkpoint
+from airflow_provider.nights.bulk.items import COMPLETED, FAILED, SUBMITTED, Item
+from airflow_provider.nights.ingest.documents import Document
 from airflow_provider.notifications import ComplianceProgressNotifier, find_tasks
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.layout import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider import compat
+from airflow_provider.runtime import compat
 from airflow_provider.triggers.base import TRIGGER_HAS_ON_KILL
 
 

@@ -12,19 +12,19 @@ from urllib.parse import quote
 import pytest
 from airflow.providers.common.compat.sdk import BaseHook
 
-from airflow_provider import lineage
-from airflow_provider.bulk.items import Item
 from airflow_provider.cli.commands import run
 from airflow_provider.client import endpoints
 from airflow_provider.client.exchange import Exchange, ThrottlePause
 from airflow_provider.client.http.wire import HttpResponse
 from airflow_provider.client.models import Assessment, ContentJob
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError
-from airflow_provider.hooks.object_paths import object_path
+from airflow_provider.nights.bulk.items import Item
+from airflow_provider.nights.reports.ingest import Run, render_report
 from airflow_provider.operators.content import ComplianceSubmitUrlOperator
-from airflow_provider.reports.ingest import Run, render_report
+from airflow_provider.redaction.text import sanitize
+from airflow_provider.runtime.object_paths import object_path
+from airflow_provider.storage import lineage
 from airflow_provider.storage.locations import Location, storage_errors
-from airflow_provider.text import sanitize
 from airflow_provider.waiting.kinds import to_record
 from tests.support.values import UUID, settings_for
 

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_provider.cli.commands import print_note
-from airflow_provider.evidence import verifier
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageDeniedError
-from airflow_provider.hooks.object_paths import EXTRAS
+from airflow_provider.nights.evidence import verifier
+from airflow_provider.runtime.object_paths import EXTRAS
 from airflow_provider.storage.layout import NIGHTS
 from airflow_provider.storage.locations import Location, error_text
 
 if TYPE_CHECKING:
-    from airflow_provider.reports.documents import DocumentTables
+    from airflow_provider.nights.reports.documents import DocumentTables
 
 STDOUT, STDERR = 1, 2
 # What tasks create below a root or a destination; a folder called _work may be anyone's.
@@ -58,7 +58,7 @@ def open_location(uri: str, *, use_connection: bool = False) -> Location:
 
 def open_nights(options: argparse.Namespace) -> DocumentTables:
     """Return the tables of the nights that the options name."""
-    from airflow_provider.reports.documents import DocumentTables
+    from airflow_provider.nights.reports.documents import DocumentTables
 
     location = open_location(options.uri, use_connection=options.use_connection)
     return DocumentTables(_find_root(location, NIGHTS, verifier.NIGHTS))

@@ -86,7 +86,7 @@ def run(call: Callable[[argparse.Namespace], int], options: argparse.Namespace) 
         print_error(f"{error.strerror or type(error).__name__}: make room, or write elsewhere.")
         return FAILED
     except Exception as error:
-        from airflow_provider.text import redact_text
+        from airflow_provider.redaction.text import redact_text
 
         text = redact_text(str(error)).removesuffix(".")
         print_error(f"Unexpected {type(error).__name__}: {text}. Please report this bug.")

@@ -7,11 +7,10 @@ import logging
 import platform
 import socket
 import ssl
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -22,6 +21,7 @@ from airflow.configuration import ensure_secrets_loaded
 
 import airflow_provider
 from airflow_provider.cli.access import asking_airflow
+from airflow_provider.cli.checks import OK, PROBLEM, UNKNOWN_ID, WARNING, Check, StopError, check
 from airflow_provider.cli.commands import FOUND, GOOD, print_json, print_line
 from airflow_provider.client import endpoints
 from airflow_provider.client.base import SharedState
@@ -45,47 +45,9 @@ from airflow_provider.provider_info import CONNECTION_FIELDS
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.locations import Location, storage_errors
 
-OK, WARNING, PROBLEM = "OK", "WARNING", "PROBLEM"
 MAX_SKEW_SECONDS = 30.0
 MIN_CERTIFICATE_DAYS = 21
 TIMEOUT_SECONDS = 15.0
-UNKNOWN_ID = str(uuid.UUID(int=0))  # of no job
-
-
-@dataclass(frozen=True)
-class Check:
-    """One line of the result."""
-
-    name: str
-    status: str
-    message: str
-
-
-class StopError(Exception):
-    """A problem after which nothing more can be checked."""
-
-
-def check(
-    name: str, action: Callable[[], str | tuple[str, str]], *, is_needed: bool = False, is_timed: bool = False
-) -> Iterator[Check]:
-    """Yield the line of a check; an error of the action is a problem.
-
-    :param action: returns the message, or the status and the message; nothing if there is nothing to check
-    :param is_needed: nothing more can be checked after a problem
-    :param is_timed: say how long it took
-    """
-    started = time.monotonic()
-    try:
-        said = action()
-        status, message = (OK, said) if isinstance(said, str) else said
-    except (ComplianceError, StopError) as error:
-        status, message, is_needed = PROBLEM, str(error), is_needed or isinstance(error, StopError)
-    if is_timed and status == OK:
-        message += f", in {1000 * (time.monotonic() - started):.0f} ms"
-    if message:
-        yield Check(name, status, message)
-    if is_needed and status == PROBLEM:
-        raise StopError
 
 
 class Diagnosis:

@@ -8,9 +8,9 @@ import logging
 
 from airflow_provider.cli.access import asking_airflow, find_chain
 from airflow_provider.cli.commands import FAILED, FOUND, GOOD, print_error, print_json, print_line
-from airflow_provider.evidence.erasing import Erasure
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.operators.erase import delete_jobs
+from airflow_provider.nights.evidence.erasing import Erasure
+from airflow_provider.nights.evidence.jobs import delete_jobs
 
 MAX_SHOWN = 20
 

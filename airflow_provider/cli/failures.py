@@ -9,9 +9,9 @@ from typing import Any
 
 from airflow_provider.cli.access import open_nights
 from airflow_provider.cli.commands import FOUND, GOOD, print_json, print_line, print_table
-from airflow_provider.evidence.chain import Chain
-from airflow_provider.reports.documents import DocumentTables
-from airflow_provider.reports.night import advise
+from airflow_provider.nights.evidence.chain import Chain
+from airflow_provider.nights.reports.documents import DocumentTables
+from airflow_provider.nights.reports.night import advise
 from airflow_provider.storage.jsonl import Row
 
 RECORDS = 30  # that are searched for the latest night: a backfill is closed later

@@ -8,8 +8,8 @@ from typing import Any
 
 from airflow_provider.cli.access import open_nights
 from airflow_provider.cli.commands import FAILED, GOOD, print_error, print_json
-from airflow_provider.reports.documents import DocumentTables
-from airflow_provider.review.state import EXPIRED, NO_DECISION
+from airflow_provider.nights.reports.documents import DocumentTables
+from airflow_provider.nights.review.state import EXPIRED, NO_DECISION
 
 RUNS = 30  # the latest, that are searched
 

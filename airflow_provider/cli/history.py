@@ -6,8 +6,8 @@ import argparse
 
 from airflow_provider.cli.access import open_nights
 from airflow_provider.cli.commands import FAILED, GOOD, print_error, print_json, print_line
-from airflow_provider.reports.documents import DocumentNight
-from airflow_provider.reports.page import CAUSES, UNDECIDED
+from airflow_provider.nights.reports.documents import DocumentNight
+from airflow_provider.nights.reports.page import CAUSES, UNDECIDED
 
 MAX_NAMED = 10
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from airflow_provider.cli.access import asking_airflow, find_chain
 from airflow_provider.cli.commands import GOOD, print_json, print_line, print_note
-from airflow_provider.evidence.holds import count_covered, place_hold, release_holds
+from airflow_provider.nights.evidence.holds import count_covered, place_hold, release_holds
 
 
 def _change(options: argparse.Namespace, *, is_released: bool) -> int:

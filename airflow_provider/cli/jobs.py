@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from airflow_provider.assess.cells import Cell
 from airflow_provider.cli.access import as_uri, asking_airflow
 from airflow_provider.cli.commands import (
     FAILED,
@@ -24,8 +23,9 @@ from airflow_provider.cli.commands import (
 )
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.nights.assess.cells import Cell
 from airflow_provider.notifications import find_tasks
-from airflow_provider.reports.page import plural
+from airflow_provider.redaction.text import plural
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
 from airflow_provider.waiting.results import PollResult

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -65,6 +65,21 @@ MEANINGS = {
         "MISSING": "missing absent notfound",
     },
 }
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the service said to a request."""
+
+    operation: str
+    method: str
+    response: HttpResponse
+    seconds: float
+
+    @property
+    def label(self) -> str:
+        """Status and time, for people."""
+        return f"{self.response.status} in {1000 * self.seconds:.0f} ms"
 
 
 def normalize(text: object) -> str:

@@ -9,8 +9,8 @@ from zipfile import ZipFile
 
 from airflow_provider.cli.commands import FAILED, print_error, print_note
 from airflow_provider.cli.verify import open_stores, print_records
-from airflow_provider.evidence.pack import Bag, Packer
-from airflow_provider.evidence.verifier import report
+from airflow_provider.nights.evidence.pack import Bag, Packer
+from airflow_provider.nights.evidence.verifier import report
 
 
 def run(options: argparse.Namespace) -> int:

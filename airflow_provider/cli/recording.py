@@ -10,20 +10,27 @@ from __future__ import annotations
 import codecs
 import json
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from airflow_provider.cli.learning import BELOW, MEANINGS, NAMES, SUBMITS, Learned, normalize, read_json
+from airflow_provider.cli.learning import (
+    BELOW,
+    MEANINGS,
+    NAMES,
+    SUBMITS,
+    Answer,
+    Learned,
+    normalize,
+    read_json,
+)
 from airflow_provider.client.profile import FIELDS
-from airflow_provider.client.settings import Endpoints
-from airflow_provider.text import mask
-
-if TYPE_CHECKING:
-    from airflow_provider.cli.trial import Answer, Trial
+from airflow_provider.client.settings import Endpoints, Settings
+from airflow_provider.redaction.text import mask
 
 FORMAT = 1
 MAX_ITEMS = 20  # of a list
@@ -53,16 +60,19 @@ HARMLESS_WORDS = {"file", "url"} | {
 }
 
 
-def write_recording(path: Path, trial: Trial) -> int:
-    """Write a recording as JSON Lines: the extras, then an answer per line; return how many answers."""
-    settings, answers = trial.settings, trial.client.answers
-    redactor = _Redactor(trial.ids, urlsplit(settings.base_url).path)
-    extras = {"format": FORMAT, "extra": redactor.extras(trial.learned)}
+def write_recording(
+    path: Path, settings: Settings, answers: Sequence[Answer], ids: dict[str, str], learned: Learned
+) -> None:
+    """Write a recording as JSON Lines: the extras, then an answer per line.
+
+    :param ids: of the job and of the assessment
+    """
+    redactor = _Redactor(ids, urlsplit(settings.base_url).path)
+    extras = {"format": FORMAT, "extra": redactor.extras(learned)}
     with path.open("w") as file:
         for line in (extras, *map(redactor.answer, answers)):
             text = mask(json.dumps(line), [*settings.secrets, settings.username, settings.client_id])
             file.write(f"{text}\n")
-    return len(answers)
 
 
 class _Redactor:

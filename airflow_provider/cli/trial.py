@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from airflow_provider.assess.payloads import DEFAULT_PAYLOAD, PayloadTemplate
-from airflow_provider.cli.doctor import OK, PROBLEM, UNKNOWN_ID, WARNING, Check, StopError, check
-from airflow_provider.cli.learning import MEANINGS, Learned, normalize, read_json
+from airflow_provider.cli.checks import OK, PROBLEM, UNKNOWN_ID, WARNING, Check, StopError, check
+from airflow_provider.cli.learning import MEANINGS, Answer, Learned, normalize, read_json
 from airflow_provider.cli.recording import write_recording
 from airflow_provider.client import endpoints
 from airflow_provider.client.base import SharedState
@@ -24,25 +23,11 @@ from airflow_provider.client.profile import look_up
 from airflow_provider.client.settings import Endpoints, Settings
 from airflow_provider.client.sync import ComplianceClient
 from airflow_provider.exceptions import ComplianceError, ComplianceNotFoundError
+from airflow_provider.nights.assess.payloads import DEFAULT_PAYLOAD, PayloadTemplate
 
 T = TypeVar("T")
 WAIT_SECONDS = 900.0  # for a job, and again for an assessment
 POLL_SECONDS = 2.0
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What the service said to a request."""
-
-    operation: str
-    method: str
-    response: HttpResponse
-    seconds: float
-
-    @property
-    def label(self) -> str:
-        """Status and time, for people."""
-        return f"{self.response.status} in {1000 * self.seconds:.0f} ms"
 
 
 class LearningClient(ComplianceClient):
@@ -307,5 +292,6 @@ def try_document(settings: Settings, document: str, framework: str, record: str)
     with trial.client:
         yield from trial.run()
     if record:
-        count = write_recording(Path(record), trial)
-        yield Check("recording", OK, f"{count} answers in {record}; read it before you pass it on")
+        answers = trial.client.answers
+        write_recording(Path(record), trial.settings, answers, trial.ids, trial.learned)
+        yield Check("recording", OK, f"{len(answers)} answers in {record}; read it before you pass it on")

@@ -10,8 +10,8 @@ from typing import Any
 
 from airflow_provider.cli.access import find_above, open_location
 from airflow_provider.cli.commands import FAILED, FOUND, GOOD, print_error, print_json
-from airflow_provider.evidence.stores import open_store
-from airflow_provider.evidence.verifier import NIGHTS, RECORD_NAME, Check, Verifier, report
+from airflow_provider.nights.evidence.stores import open_store
+from airflow_provider.nights.evidence.verifier import NIGHTS, RECORD_NAME, Check, Verifier, report
 
 NUMBERS = ("manifests", "objects", "bytes", "replaced_by", "rewritten", "absent")
 

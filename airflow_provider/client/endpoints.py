@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 
-from airflow_provider.addresses import redact
 from airflow_provider.client.http.bodies import TextStream
 from airflow_provider.client.http.wire import Body, Call, HttpResponse, normalize_path
 from airflow_provider.client.models import (
@@ -40,7 +39,8 @@ from airflow_provider.exceptions import (
     ComplianceNotFoundError,
     ComplianceRefusedError,
 )
-from airflow_provider.text import sanitize
+from airflow_provider.redaction.addresses import redact
+from airflow_provider.redaction.text import sanitize
 
 T = TypeVar("T")
 Flow: TypeAlias = Generator[Call[Any], Any, T]

@@ -17,7 +17,6 @@ from typing import Generic, TypeVar
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 from airflow_provider import __version__
-from airflow_provider.addresses import redact
 from airflow_provider.client.http.bodies import ACCEPT_ENCODING
 from airflow_provider.client.http.wire import (
     Call,
@@ -51,7 +50,8 @@ from airflow_provider.exceptions import (
     ComplianceTlsError,
     ComplianceUncertainError,
 )
-from airflow_provider.text import mask
+from airflow_provider.redaction.addresses import redact
+from airflow_provider.redaction.text import mask
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from airflow_provider.text import mask, one_line
+from airflow_provider.redaction.text import mask, one_line
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 from airflow_provider.client.http.wire import HttpResponse
 from airflow_provider.client.models import Assessment, ContentJob, JobStatus, WireModel
 from airflow_provider.exceptions import ComplianceProtocolError
-from airflow_provider.text import one_line, sanitize
+from airflow_provider.redaction.text import one_line, sanitize
 
 Model = TypeVar("Model", bound=WireModel)
 BODY_EXCERPT_CHARS = 500

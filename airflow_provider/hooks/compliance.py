@@ -8,15 +8,16 @@ from typing import IO, TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
-from airflow_provider import metrics, provider_info
-from airflow_provider.addresses import redact
+from airflow_provider import provider_info
 from airflow_provider.exceptions import (
     ComplianceAuthError,
     ComplianceConfigError,
     ComplianceError,
     ComplianceInputError,
 )
-from airflow_provider.hooks.non_retryable import fail_without_retry
+from airflow_provider.redaction.addresses import redact
+from airflow_provider.runtime import metrics
+from airflow_provider.runtime.non_retryable import fail_without_retry
 
 if TYPE_CHECKING:  # DAG files import this module: the client and its libraries are imported by the first call
     from airflow_provider.client.aio import AsyncComplianceClient
@@ -222,7 +223,7 @@ class ComplianceHook(BaseHook):
         if isinstance(file, str) and "://" in file:
             if file.lower().startswith(("http://", "https://")):
                 raise ComplianceInputError(f"'{redact(file)}' is a web page: submit it with submit_url.")
-            from airflow_provider.hooks.object_paths import object_path
+            from airflow_provider.runtime.object_paths import object_path
 
             file = object_path(file)
         return self._client.submit_file(file, file_name)

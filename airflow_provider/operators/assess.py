@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_provider.exceptions import ComplianceAssessError, ComplianceError, ComplianceInputError
 from airflow_provider.operators.base_bulk import ASSESS, BulkRun, ComplianceBulkOperator
-from airflow_provider.params import as_ids, as_json, unique
+from airflow_provider.runtime.params import as_ids, as_json, unique
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind
 
 if TYPE_CHECKING:
-    from airflow_provider.assess.output import Outcome
-    from airflow_provider.assess.payloads import PayloadTemplate
+    from airflow_provider.nights.assess.output import Outcome
+    from airflow_provider.nights.assess.payloads import PayloadTemplate
 
 
 class ComplianceAssessOperator(ComplianceBulkOperator):
@@ -101,19 +101,19 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         return unique(as_ids(self.frameworks, "frameworks")) if "frameworks" in self._given else []
 
     def _template(self) -> PayloadTemplate:
-        from airflow_provider.assess.payloads import DEFAULT_PAYLOAD, PayloadTemplate
+        from airflow_provider.nights.assess.payloads import DEFAULT_PAYLOAD, PayloadTemplate
 
         if "payload" in self._given:
             return PayloadTemplate(as_json(self.payload, "payload"))
         return PayloadTemplate(self.hook.assessment_payload or DEFAULT_PAYLOAD)
 
     def _process(self, run: BulkRun) -> dict[str, Any]:
-        from airflow_provider.assess.cells import parse_frameworks, select_frameworks
-        from airflow_provider.assess.golden import GoldenTask, read_golden
-        from airflow_provider.assess.inputs import read_documents
-        from airflow_provider.assess.output import Outcome
-        from airflow_provider.assess.task import KIND, AssessTask
-        from airflow_provider.storage.nights import EarlierNights, TaskKey
+        from airflow_provider.nights.assess.cells import parse_frameworks, select_frameworks
+        from airflow_provider.nights.assess.golden import GoldenTask, read_golden
+        from airflow_provider.nights.assess.inputs import read_documents
+        from airflow_provider.nights.assess.output import Outcome
+        from airflow_provider.nights.assess.task import KIND, AssessTask
+        from airflow_provider.nights.index.nights import EarlierNights, TaskKey
 
         documents, without_text = read_documents(self.documents)
         if not documents:
@@ -160,7 +160,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         return self._publish(run, Outcome(task))
 
     def _publish(self, run: BulkRun, outcome: Outcome) -> dict[str, Any]:
-        from airflow_provider.bulk.counts import check_failures
+        from airflow_provider.nights.bulk.counts import check_failures
 
         result = self._loop.run(outcome.publish(run.started_at))
         checkpoint = outcome.task.checkpoint

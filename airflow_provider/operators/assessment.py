@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError
 from airflow_provider.operators.base import CancelOperator, ComplianceBaseOperator, entry_point
 from airflow_provider.operators.base_job import ComplianceBaseJobOperator
-from airflow_provider.params import as_id, as_json
+from airflow_provider.runtime.params import as_id, as_json
 from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind
 from airflow_provider.waiting.results import FINAL
 from airflow_provider.waiting.waits import status_in_worker

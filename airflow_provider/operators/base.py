@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-import json
 import logging
 import re
 from abc import ABC, abstractmethod
@@ -13,25 +12,22 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
-from urllib.parse import quote, urljoin, urlsplit
 
 from airflow.providers.common.compat.sdk import (
     AirflowFailException,
     Asset,
     BaseOperator,
-    BaseOperatorLink,
-    XCom,
     conf,
 )
 
-from airflow_provider.compat import HAS_FORMS, apply_map_index_template
-from airflow_provider.event_loop import EventLoop
 from airflow_provider.exceptions import ComplianceError, ComplianceSupersededError
 from airflow_provider.hooks.compliance import ComplianceHook, check_hook_class
-from airflow_provider.hooks.non_retryable import as_non_retryable
-from airflow_provider.params import IS_EXECUTING, as_id, as_seconds
 from airflow_provider.provider_info import CONFIG_SECTION
-from airflow_provider.text import sanitize
+from airflow_provider.redaction.text import sanitize
+from airflow_provider.runtime.compat import apply_map_index_template
+from airflow_provider.runtime.event_loop import EventLoop
+from airflow_provider.runtime.non_retryable import as_non_retryable
+from airflow_provider.runtime.params import IS_EXECUTING, as_id, as_seconds
 from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.kinds import JOBS, JobKind
 from airflow_provider.waiting.refusals import outlast_refusals_sync
@@ -42,16 +38,12 @@ from airflow_provider.waiting.waits import delete_in_worker, wait_in_worker
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider.lineage import Lineage
-    from airflow_provider.storage.locations import Location
+    from airflow_provider.storage.lineage import Lineage
     from airflow_provider.triggers.base import ComplianceWaitTrigger
 
 log = logging.getLogger(__name__)
 
 MAX_TITLE_CHARS = 100
-JOB_URL = "compliance_job_url"
-REPORT_URL = "compliance_report_url"
-REPORT_KEY = "compliance_report"  # XCom: the URI of the report of a task instance
 ROOT_KEY = "compliance_root"  # XCom of a closing task: where its chain is
 Entry = TypeVar("Entry", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -287,7 +279,7 @@ class StoringMixin:
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Report to OpenLineage what was read and written."""
-        from airflow_provider.lineage import Lineage
+        from airflow_provider.storage.lineage import Lineage
 
         return (self._lineage or Lineage()).openlineage()
 
@@ -310,58 +302,3 @@ class StoringMixin:
         for outlet in self.outlets or ():
             if isinstance(outlet, Asset):
                 context["outlet_events"][outlet].extra.update(extra)
-
-
-class PushedLink(BaseOperatorLink):
-    """Links to the URL that the task has pushed to XCom as `xcom_key`."""
-
-    def get_link(self, operator: Any, *, ti_key: Any) -> str:
-        """Return the URL; empty if there is none."""
-        key = getattr(ti_key, "key", ti_key)
-        return str(XCom.get_value(ti_key=key, key=self.xcom_key) or "")
-
-
-class ComplianceJobLink(PushedLink):
-    """Links to the job or assessment, if the connection has the extra (`assessment_`)`console_url`."""
-
-    name = "View job"
-    xcom_key = JOB_URL  # pushed before the task defers, so the link shows at once
-
-
-class ComplianceReportLink(PushedLink):
-    """Links to the report of an ingestion."""
-
-    name = "View report"
-    xcom_key = REPORT_URL
-
-
-def push_report(ti: Any, report: Location) -> str:
-    """Let Airflow's pages find a report, and link to it; return where to find it, for people."""
-    ti.xcom_push(key=REPORT_KEY, value=report.uri)
-    # Even an empty link: Airflow logs an error for a link whose XCom is missing.
-    page = page_of("reports", ti.dag_id, ti.run_id, ti.task_id, str(ti.map_index))
-    link = _configured_link(report) or page
-    ti.xcom_push(key=REPORT_URL, value=link)
-    url = urljoin(conf.get("api", "base_url", fallback="") or "", link)
-    return url if link and urlsplit(url).netloc else str(report)
-
-
-def page_of(*parts: str) -> str:
-    """Return the path of one of the pages inside Airflow; empty before Airflow 3.1, which has none."""
-    base = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
-    return "/".join([f"{base}/compliance", *(quote(part, safe="") for part in parts)]) if HAS_FORMS else ""
-
-
-def _configured_link(report: Location) -> str:
-    """Return where a browser finds a report, by the option `report_urls`; empty if that is unknown."""
-    setting = conf.get(CONFIG_SECTION, "report_urls", fallback="") or "{}"
-    try:
-        urls = {str(prefix).rstrip("/") + "/": str(url) for prefix, url in json.loads(setting).items()}
-    except (ValueError, AttributeError):
-        log.warning("No link to the report: [compliance] report_urls is not a JSON object.")
-        return ""
-    prefix = max((place for place in urls if report.uri.startswith(place)), key=len, default="")
-    if not urls.get(prefix, "").startswith(("http://", "https://")):
-        return ""
-    # A plus sign in the name of a run would be read as a blank.
-    return f"{urls[prefix].rstrip('/')}/{quote(report.uri.removeprefix(prefix), safe='/=')}"

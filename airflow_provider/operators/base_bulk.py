@@ -11,15 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.hooks.compliance import check_hook_class
-from airflow_provider.operators.base import (
-    ComplianceReportLink,
-    StoringMixin,
-    TimedWaitingOperator,
-    entry_point,
-    is_last_attempt,
-    push_report,
-)
-from airflow_provider.params import MaxFailed, as_seconds, count_allowed, optional
+from airflow_provider.operators.base import StoringMixin, TimedWaitingOperator, entry_point, is_last_attempt
+from airflow_provider.operators.links import ComplianceReportLink, push_report
+from airflow_provider.runtime.params import MaxFailed, as_seconds, count_allowed, optional
 from airflow_provider.storage.layout import common_root
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.deadlines import Deadline
@@ -30,12 +24,12 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider.bulk.checkpoint import Checkpoint
-    from airflow_provider.bulk.deletes import FinishedJob
-    from airflow_provider.bulk.items import I, Steps
     from airflow_provider.client.aio import AsyncComplianceClient
-    from airflow_provider.lineage import Lineage
-    from airflow_provider.storage.nights import Night
+    from airflow_provider.nights.bulk.checkpoint import Checkpoint
+    from airflow_provider.nights.bulk.deletes import FinishedJob
+    from airflow_provider.nights.bulk.items import I, Steps
+    from airflow_provider.nights.index.nights import Night
+    from airflow_provider.storage.lineage import Lineage
 
 RETURN_VALUE = "return_value"  # Airflow's key of what a task returns
 RESUME_FRACTION = 0.5  # of the jobs in flight, after which the task leaves the triggerer
@@ -150,7 +144,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
 
     def _run(self, context: Context, deadline: Deadline, started_at: str, *, is_new_attempt: bool) -> BulkRun:
         """Return what is known of the run; in the task's own thread."""
-        from airflow_provider.storage.nights import Night
+        from airflow_provider.nights.index.nights import Night
 
         destination, night = Location.to_write(self.destination), Night.of(context)
         ends_at = self.clock() + deadline.at - time.time()
@@ -220,9 +214,9 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
 
         :param needed: jobs that must not be deleted now
         """
-        from airflow_provider.bulk.deletes import MAX_DELETE_SECONDS, JobDeleter, PendingDeletes
-        from airflow_provider.event_loop import in_thread
-        from airflow_provider.evidence.holds import find_held
+        from airflow_provider.nights.bulk.deletes import MAX_DELETE_SECONDS, JobDeleter, PendingDeletes
+        from airflow_provider.nights.evidence.holds import find_held
+        from airflow_provider.runtime.event_loop import in_thread
         from airflow_provider.storage.layout import DELETES
 
         seconds = min(MAX_DELETE_SECONDS, run.ends_at - self.clock() - DELETE_MARGIN_SECONDS)
@@ -261,8 +255,8 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         :param may_defer: whether the trigger of the operator can wait for the jobs
         :param share: of the time of the attempt: what is not finished then has failed
         """
-        from airflow_provider.bulk.engine import BulkEngine
-        from airflow_provider.bulk.items import BulkOptions
+        from airflow_provider.nights.bulk.engine import BulkEngine
+        from airflow_provider.nights.bulk.items import BulkOptions
 
         started_at = datetime.fromisoformat(run.started_at).timestamp()
         reserved = (1 - share) * (run.deadline.at - started_at)  # also after a deferral

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider import metrics
-from airflow_provider.compat import ENDED_TASK, ON_KILL_ENDS_TASK, read_task_state
 from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceProtocolError,
@@ -19,20 +17,17 @@ from airflow_provider.exceptions import (
     ComplianceUncertainError,
 )
 from airflow_provider.hooks.compliance import check_hook_class
-from airflow_provider.operators.base import (
-    JOB_URL,
-    ComplianceJobLink,
-    TimedWaitingOperator,
-    entry_point,
-    fails_for_good,
-)
+from airflow_provider.operators.base import TimedWaitingOperator, entry_point, fails_for_good
+from airflow_provider.operators.links import JOB_URL, ComplianceJobLink
+from airflow_provider.redaction.text import mask_address
+from airflow_provider.runtime import metrics
+from airflow_provider.runtime.compat import ENDED_TASK, ON_KILL_ENDS_TASK, read_task_state
 from airflow_provider.storage.task_state import (
     JOB_KEY,
     SubmitState,
     has_same_input,
     open_state_store,
 )
-from airflow_provider.text import mask_address
 from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.kinds import ASSESSMENTS
 from airflow_provider.waiting.results import FINAL, Record, WaitResult, error_for, polling_error

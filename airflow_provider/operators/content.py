@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider.addresses import redact
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.operators.base import CancelOperator
 from airflow_provider.operators.base_job import ComplianceBaseJobOperator
-from airflow_provider.params import RedactedField, as_id, required
-from airflow_provider.text import one_line
+from airflow_provider.redaction.addresses import redact
+from airflow_provider.redaction.text import one_line
+from airflow_provider.runtime.params import RedactedField, as_id, required
 from airflow_provider.waiting.kinds import JOBS, JobKind, job_record
 from airflow_provider.waiting.results import CANCELLED, UNKNOWN
 from airflow_provider.waiting.waits import status_in_worker
@@ -53,7 +53,7 @@ class ComplianceSubmitFileOperator(ComplianceContentOperator):
     @property
     def fingerprint(self) -> str | None:
         """Size and ETag or modification time of the file, if they can be read without opening it."""
-        from airflow_provider.ingest.files import fingerprint
+        from airflow_provider.storage.sources import fingerprint
 
         if hasattr(self.file, "read"):
             return None

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
-from airflow_provider.params import as_list
+from airflow_provider.runtime.params import as_list
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
-
-    from airflow_provider.hooks.compliance import ComplianceHook
-
-DELETES_IN_FLIGHT = 8
 
 
 class ComplianceEraseOperator(ComplianceBaseOperator):
@@ -43,7 +38,8 @@ class ComplianceEraseOperator(ComplianceBaseOperator):
     @entry_point
     def execute(self, context: Context) -> dict[str, Any]:
         """Erase them."""
-        from airflow_provider.evidence.erasing import Erasure
+        from airflow_provider.nights.evidence.erasing import Erasure
+        from airflow_provider.nights.evidence.jobs import delete_jobs
         from airflow_provider.storage.locations import Location
         from airflow_provider.storage.names import task_path
 
@@ -61,30 +57,3 @@ class ComplianceEraseOperator(ComplianceBaseOperator):
         numbers = {"documents": erased["documents"], "rows": sum(erased["rows"].values())}
         uri = erasure.chain.location(erased["number"]).uri
         return {"record": uri, **numbers, "digests": len(erased["digests"])}
-
-
-def delete_jobs(hook: ComplianceHook, jobs: Collection[tuple[str, str, str]], log: Any) -> None:
-    """Delete jobs at the service; those that it does not know are gone.
-
-    :param jobs: `uuid` or `assessment_id`, the id, and the account; empty if that is not known
-    """
-    from airflow_provider.event_loop import for_each
-    from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
-
-    accounts: dict[tuple[str, str], str] = {}
-    for column, identifier, account in sorted(jobs):
-        accounts[column, identifier] = account
-    own = [job for job, account in accounts.items() if account in ("", hook.account_digest)]
-    if len(own) < len(accounts):
-        log.warning(
-            "%s jobs are not deleted: they are of another host or account than the connection.",
-            len(accounts) - len(own),
-        )
-
-    async def delete_all() -> None:
-        async with await hook.get_async_conn() as client:
-            kinds = {"uuid": JOBS, "assessment_id": ASSESSMENTS}
-            await for_each(lambda job: kinds[job[0]].delete(client, job[1]), own, DELETES_IN_FLIGHT)
-
-    if own:
-        asyncio.run(delete_all())

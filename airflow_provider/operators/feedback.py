@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider.client.findings import parse_id
 from airflow_provider.exceptions import ComplianceInputError, ComplianceUncertainError
-from airflow_provider.hooks.non_retryable import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
-from airflow_provider.params import as_id, optional
-from airflow_provider.provenance import describe_attempt
+from airflow_provider.runtime.non_retryable import as_non_retryable
+from airflow_provider.runtime.params import as_id, optional
+from airflow_provider.runtime.provenance import describe_attempt
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
+    from airflow_provider.nights.review.grouping import group_findings
     from airflow_provider.operators.review import ComplianceReviewAssessmentOperator
-    from airflow_provider.review.grouping import group_findings
 
 __all__ = ["ComplianceReviewAssessmentOperator", "ComplianceSubmitFeedbackOperator", "group_findings"]
 
 # Imported on first use: they need Airflow's human-in-the-loop operators, and storage.
 LAZY = {
     "ComplianceReviewAssessmentOperator": "airflow_provider.operators.review",
-    "group_findings": "airflow_provider.review.grouping",
+    "group_findings": "airflow_provider.nights.review.grouping",
 }
 
 
@@ -83,7 +83,7 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
     @entry_point
     def execute(self, context: Context) -> None:
         """Send the feedback, unless a previous attempt has."""
-        from airflow_provider.review.state import UNCERTAIN, Outbox
+        from airflow_provider.storage.outbox import UNCERTAIN, Outbox
         from airflow_provider.storage.task_state import open_state_store
 
         number = _response_id(self.assessment_response_id)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.exceptions import ComplianceNotFoundError
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
-from airflow_provider.params import as_id
+from airflow_provider.runtime.params import as_id
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider.addresses import redact_all
 from airflow_provider.exceptions import ComplianceIngestError, ComplianceInputError
-from airflow_provider.ingest.sources import chunk
+from airflow_provider.nights.ingest.sources import chunk
 from airflow_provider.operators.base_bulk import FETCH, BulkRun, ComplianceBulkOperator
-from airflow_provider.params import RedactedField, as_list, required
 from airflow_provider.provider_info import CONFIG_SECTION
+from airflow_provider.redaction.addresses import redact_all
+from airflow_provider.redaction.text import redact_text
+from airflow_provider.runtime.params import RedactedField, as_list, required
 from airflow_provider.storage.locations import Location
-from airflow_provider.text import redact_text
 from airflow_provider.waiting.kinds import JOBS, JobKind
 
 if TYPE_CHECKING:
-    from airflow_provider.bulk.checkpoint import Checkpoint
-    from airflow_provider.ingest.documents import Document
-    from airflow_provider.ingest.earlier import EarlierDocuments
-    from airflow_provider.storage.nights import Night
+    from airflow_provider.nights.bulk.checkpoint import Checkpoint
+    from airflow_provider.nights.index.nights import Night
+    from airflow_provider.nights.ingest.documents import Document
+    from airflow_provider.nights.ingest.earlier import EarlierDocuments
 
 __all__ = ["ComplianceIngestOperator", "chunk"]
 
@@ -98,12 +98,12 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         return f"{first[:MAX_SOURCE_CHARS]} and {len(others)} more" if others else first
 
     def _process(self, run: BulkRun) -> dict[str, Any]:
-        from airflow_provider.bulk.checkpoint import Checkpoint
-        from airflow_provider.ingest.documents import Document, check_rows, check_template
-        from airflow_provider.ingest.earlier import EarlierDocuments, find_removed, resume_documents
-        from airflow_provider.ingest.sources import resolve
+        from airflow_provider.nights.bulk.checkpoint import Checkpoint
+        from airflow_provider.nights.index.nights import EarlierNights, TaskKey
+        from airflow_provider.nights.ingest.documents import Document, check_rows, check_template
+        from airflow_provider.nights.ingest.earlier import EarlierDocuments, find_removed, resume_documents
+        from airflow_provider.nights.ingest.sources import resolve
         from airflow_provider.storage.layout import INGEST_WORK, MANIFEST, task_folder
-        from airflow_provider.storage.nights import EarlierNights, TaskKey
 
         check_template(required(self.file_name_template, "file_name_template"))
         ti, folder = run.context["ti"], run.destination
@@ -147,7 +147,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
 
     async def _plan(self, documents: list[Document], earlier: EarlierDocuments) -> dict[str, Any]:
         """Log and return what would be done with the documents; nothing is sent or written."""
-        from airflow_provider.ingest.documents import group_documents
+        from airflow_provider.nights.ingest.documents import group_documents
 
         await earlier.decide(documents)
         groups = group_documents(documents)
@@ -169,7 +169,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
 
         :param outdated: jobs in flight of documents that are no longer listed
         """
-        from airflow_provider.ingest.documents import IngestSteps, text_name
+        from airflow_provider.nights.ingest.documents import IngestSteps, text_name
 
         def target(document: Document) -> Location:
             return run.destination / text_name(document, self.file_name_template)
@@ -189,15 +189,15 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
     def _publish(
         self, run: BulkRun, documents: list[Document], checkpoint: Checkpoint, earlier: EarlierDocuments
     ) -> dict[str, Any]:
-        from airflow_provider.bulk.counts import check_failures
-        from airflow_provider.bulk.items import COMPLETED
-        from airflow_provider.ingest.documents import (
+        from airflow_provider.nights.bulk.counts import check_failures
+        from airflow_provider.nights.bulk.items import COMPLETED
+        from airflow_provider.nights.ingest.documents import (
             build_result,
             count_documents,
             finished_jobs,
             is_given_up,
         )
-        from airflow_provider.lineage import Lineage, Transfer, uri_origin
+        from airflow_provider.storage.lineage import Lineage, Transfer, uri_origin
 
         ti, destination = run.context["ti"], str(self.destination)
         publishing = earlier.publish(documents, checkpoint, ti, destination, run.started_at)

@@ -6,25 +6,19 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider.compat import task_states
 from airflow_provider.exceptions import ComplianceInputError, ComplianceVanishedError
-from airflow_provider.operators.base import (
-    ROOT_KEY,
-    ComplianceBaseOperator,
-    ComplianceReportLink,
-    StoringMixin,
-    entry_point,
-    push_report,
-)
+from airflow_provider.operators.base import ROOT_KEY, ComplianceBaseOperator, StoringMixin, entry_point
 from airflow_provider.operators.base_bulk import RETURN_VALUE
-from airflow_provider.params import MaxFailed, count_allowed
+from airflow_provider.operators.links import ComplianceReportLink, push_report
+from airflow_provider.runtime.compat import task_states
+from airflow_provider.runtime.params import MaxFailed, count_allowed
 from airflow_provider.storage.layout import common_root
 from airflow_provider.storage.locations import Location
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider.evidence.chain import ChainRecord
+    from airflow_provider.nights.evidence.chain import ChainRecord
 
 # Whose instances are looked for also above what is directly upstream, and the parameter for their outputs.
 NIGHT_TASKS = {
@@ -102,9 +96,9 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
     @entry_point
     def execute(self, context: Context) -> dict[str, Any]:
         """Close the night."""
-        from airflow_provider.evidence.closing import Closing, has_failures, to_result
-        from airflow_provider.evidence.manifests import Outputs
-        from airflow_provider.lineage import Lineage
+        from airflow_provider.nights.evidence.closing import Closing, has_failures, to_result
+        from airflow_provider.nights.evidence.manifests import Outputs
+        from airflow_provider.storage.lineage import Lineage
 
         destination = Location.to_write(self.destination)
         root = Location.to_write(common_root(destination.uri) if self.root is None else self.root, "root")
@@ -131,9 +125,9 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
         """Erase documents that vanished; without a record, complete what an earlier attempt has begun."""
         if self.retire_after is None:
             return
-        from airflow_provider.evidence.erasing import Erasure
-        from airflow_provider.evidence.history import find_retired
-        from airflow_provider.operators.erase import delete_jobs
+        from airflow_provider.nights.evidence.erasing import Erasure
+        from airflow_provider.nights.evidence.history import find_retired
+        from airflow_provider.nights.evidence.jobs import delete_jobs
         from airflow_provider.storage.names import task_path
 
         ti, reason = context["ti"], f"Not among the documents of the latest {self.retire_after} nights"

@@ -11,20 +11,9 @@ from inspect import unwrap
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.client.findings import Finding
-from airflow_provider.compat import (
-    human_in_the_loop,
-    response_timeout_for,
-    send_map_index,
-    wait_for_form,
-    waiting_for_input,
-)
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError
-from airflow_provider.hooks.non_retryable import as_non_retryable
-from airflow_provider.operators.base import ComplianceBaseOperator, entry_point, page_of
-from airflow_provider.params import as_json_or_file, optional, required
-from airflow_provider.provenance import describe_attempt, read_provenance
-from airflow_provider.review.form import Form, list_demands
-from airflow_provider.review.selection import (
+from airflow_provider.nights.review.form import Form, list_demands
+from airflow_provider.nights.review.selection import (
     BEYOND_LIMIT,
     ON_NO_FORM,
     ReviewedFinding,
@@ -33,7 +22,20 @@ from airflow_provider.review.selection import (
     check_only,
     select,
 )
-from airflow_provider.review.state import EXPIRED, NO_DECISION, REVIEW, ReviewState
+from airflow_provider.nights.review.state import EXPIRED, NO_DECISION, REVIEW, ReviewState
+from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
+from airflow_provider.operators.links import page_of
+from airflow_provider.runtime.compat import (
+    human_in_the_loop,
+    response_timeout_for,
+    send_map_index,
+    wait_for_form,
+    waiting_for_input,
+)
+from airflow_provider.runtime.non_retryable import as_non_retryable
+from airflow_provider.runtime.params import optional, required
+from airflow_provider.runtime.provenance import describe_attempt, read_provenance
+from airflow_provider.storage.locations import as_json_or_file
 from airflow_provider.storage.names import name_in
 
 if TYPE_CHECKING:
@@ -335,7 +337,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
 
     def _write(self, context: Context, state: ReviewState) -> list[dict[str, Any]]:
         """Write all decisions, unless another attempt has taken over; return them."""
-        from airflow_provider.review.decisions import write_decisions
+        from airflow_provider.nights.review.decisions import write_decisions
 
         state.check_lease()
         decisions, destination = state.results(), optional(self.destination)
@@ -350,7 +352,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
 
         :param shown: the verdicts on the form of an earlier attempt
         """
-        from airflow_provider.review.grouping import MAX_FINDINGS, load_findings, parse_limit
+        from airflow_provider.nights.review.grouping import MAX_FINDINGS, load_findings, parse_limit
 
         limit = parse_limit(self.limit) or MAX_FINDINGS
         if self.findings is None:

@@ -15,10 +15,10 @@ from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from airflow_provider.exceptions import ComplianceError
+from airflow_provider.nights.reports.documents import MAX_DOCUMENTS, DocumentTables
+from airflow_provider.nights.reports.page import render
 from airflow_provider.pages import nights
-from airflow_provider.pages.plugin import PREFIX
-from airflow_provider.reports.documents import MAX_DOCUMENTS, DocumentTables
-from airflow_provider.reports.page import render
+from airflow_provider.provider_info import PAGES_PREFIX
 from airflow_provider.storage.locations import Location, storage_errors
 
 T = TypeVar("T")
@@ -115,7 +115,7 @@ def make_app() -> FastAPI:
 
     def page(template: str, request: Request, status: int = 200, **context: Any) -> HTMLResponse:
         base = str(request.scope.get("root_path", ""))
-        html = render(template, base=base, airflow=base.removesuffix(PREFIX), quote=quote, **context)
+        html = render(template, base=base, airflow=base.removesuffix(PAGES_PREFIX), quote=quote, **context)
         return HTMLResponse(html, status, headers=PAGE_HEADERS)
 
     @app.get("/")

@@ -9,8 +9,9 @@ from collections.abc import Collection
 from itertools import islice
 from typing import Any
 
-from airflow_provider.evidence.chain import Chain, ChainRecord
-from airflow_provider.operators.base import REPORT_KEY, ROOT_KEY
+from airflow_provider.nights.evidence.chain import Chain, ChainRecord
+from airflow_provider.operators.base import ROOT_KEY
+from airflow_provider.operators.links import REPORT_KEY
 from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import digest

@@ -6,9 +6,8 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from airflow_provider.compat import HAS_FORMS
-
-PREFIX = "/compliance"
+from airflow_provider.provider_info import PAGES_PREFIX
+from airflow_provider.runtime.compat import HAS_FORMS
 
 
 async def serve(scope: Any, receive: Any, send: Any) -> None:
@@ -24,9 +23,9 @@ class CompliancePlugin(AirflowPlugin):
     name = "compliance"
     # Not in a frame: Airflow's frames are sandboxed, and a link inside of one would not be signed in.
     external_views = (
-        [{"name": "Compliance", "href": f"{PREFIX}/", "destination": "nav", "category": "browse"}]
+        [{"name": "Compliance", "href": f"{PAGES_PREFIX}/", "destination": "nav", "category": "browse"}]
         if HAS_FORMS
         else []
     )
 
-    fastapi_apps = [{"name": "Compliance", "app": serve, "url_prefix": PREFIX}] if HAS_FORMS else []
+    fastapi_apps = [{"name": "Compliance", "app": serve, "url_prefix": PAGES_PREFIX}] if HAS_FORMS else []

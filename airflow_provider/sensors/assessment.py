@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider.params import as_ids, is_many
+from airflow_provider.runtime.params import as_ids, is_many
 from airflow_provider.sensors.base import ComplianceBaseSensor
 from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind
 

@@ -17,7 +17,7 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_provider.operators.base import WaitingOperator, entry_point
-from airflow_provider.params import as_seconds, unique
+from airflow_provider.runtime.params import as_seconds, unique
 from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.results import Record, WaitResult, error_for
 from airflow_provider.waiting.waits import poll_in_worker

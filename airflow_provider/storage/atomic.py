@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 from weakref import WeakKeyDictionary
 
-from airflow_provider.event_loop import in_thread
+from airflow_provider.runtime.event_loop import in_thread
 from airflow_provider.storage.locations import Location, causes, storage_errors
 from airflow_provider.storage.names import add_mark
 

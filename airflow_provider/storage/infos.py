@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from airflow_provider.event_loop import for_each, in_thread
 from airflow_provider.exceptions import ComplianceError
+from airflow_provider.runtime.event_loop import for_each, in_thread
 from airflow_provider.storage.locations import Location
 
 RUN_OBJECTS = 1000  # as many as S3 lists in one page

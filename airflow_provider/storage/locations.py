@@ -15,7 +15,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from airflow_provider.addresses import redact
 from airflow_provider.client.http.stores import is_denied, is_missing, library_status
 from airflow_provider.exceptions import (
     ComplianceError,
@@ -23,10 +22,11 @@ from airflow_provider.exceptions import (
     ComplianceStorageDeniedError,
     ComplianceStorageError,
 )
-from airflow_provider.hooks.object_paths import LOCAL_SCHEMES, OBJECT_STORES, object_path
-from airflow_provider.params import required
+from airflow_provider.redaction.addresses import redact
+from airflow_provider.redaction.text import one_line, redact_text, sanitize
+from airflow_provider.runtime.object_paths import LOCAL_SCHEMES, OBJECT_STORES, object_path
+from airflow_provider.runtime.params import as_json, optional, parse_value, required
 from airflow_provider.storage.names import printable
-from airflow_provider.text import one_line, redact_text, sanitize
 
 log = logging.getLogger(__name__)
 
@@ -299,3 +299,17 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
+
+
+def as_json_or_file(given: Any, what: str) -> Any:
+    """Return JSON from a value, a string, or the URI of a file in object storage.
+
+    :param what: what it is, for the error
+    """
+    value = optional(given)
+    if not isinstance(value, str) or value.startswith(("{", "[")):
+        return as_json(value, what)
+    location = Location(value)
+    if (content := location.read()) is None:
+        raise ComplianceInputError(f"'{location}' can't be read: it does not exist. Correct the URI.")
+    return parse_value(content.decode(errors="replace"), f"{what} (in '{location}')")

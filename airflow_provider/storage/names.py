@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.provenance import instance_of
+from airflow_provider.runtime.provenance import instance_of
 
 if TYPE_CHECKING:
     from airflow_provider.client.models import ContentJob

@@ -12,14 +12,14 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
-from airflow_provider.compat import CLEAR_KEEPS_STATE
 from airflow_provider.exceptions import (
     ComplianceStateError,
     ComplianceStorageDeniedError,
     ComplianceSupersededError,
 )
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.provenance import describe_attempt, is_newer
+from airflow_provider.runtime.compat import CLEAR_KEEPS_STATE
+from airflow_provider.runtime.provenance import describe_attempt, is_newer
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.layout import STATE_WORK
 from airflow_provider.storage.locations import Location, parse_json

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
-from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceError
+from airflow_provider.runtime.event_loop import in_thread
 from airflow_provider.storage.atomic import Draft, keep, put_sync
 from airflow_provider.storage.locations import Location
 

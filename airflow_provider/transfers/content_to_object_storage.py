@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
-from airflow_provider import metrics
-from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import ComplianceJobError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.base import StoringMixin, TimedWaitingOperator, entry_point
-from airflow_provider.params import as_str_list, is_many, required, unique
-from airflow_provider.provenance import instance_of
+from airflow_provider.runtime import metrics
+from airflow_provider.runtime.event_loop import for_each
+from airflow_provider.runtime.params import as_str_list, is_many, required, unique
+from airflow_provider.runtime.provenance import instance_of
 from airflow_provider.storage import names
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.deadlines import Deadline
@@ -108,8 +108,8 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
 
     def _write(self, context: Context, uuids: list[str], records: Mapping[str, Record]) -> list[str]:
         from airflow_provider.client.models import ContentJob
-        from airflow_provider.lineage import Lineage, Transfer, job_origin
-        from airflow_provider.reports.page import plural
+        from airflow_provider.redaction.text import plural
+        from airflow_provider.storage.lineage import Lineage, Transfer, job_origin
 
         hook = self.hook_class(self.conn_id)  # read again: it may have changed during the wait
         jobs = {uuid: ContentJob.model_validate(records[uuid]) for uuid in uuids}

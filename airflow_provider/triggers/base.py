@@ -10,10 +10,10 @@ from typing import Any, ClassVar, cast
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_provider.compat import ENDED_TASK, task_state
-from airflow_provider.event_loop import run_to_end
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.compliance import ComplianceHook, import_hook_class
+from airflow_provider.runtime.compat import ENDED_TASK, task_state
+from airflow_provider.runtime.event_loop import run_to_end
 from airflow_provider.waiting.kinds import JobKind
 from airflow_provider.waiting.results import WaitResult
 from airflow_provider.waiting.rules import Accepts, accept_final

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers import base
 from airflow.triggers.base import TriggerEvent
 
-from airflow_provider.compat import asset_stores_of
-from airflow_provider.frameworks.watcher import (
+from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.runtime.compat import asset_stores_of
+from airflow_provider.waiting.frameworks.watcher import (
     AssetState,
     FrameworkPoller,
     VariableState,
     Watcher,
     WatcherState,
 )
-from airflow_provider.hooks.compliance import ComplianceHook
 
 # Airflow 3.0 brings watchers of assets. Not needed when 3.0 is the oldest supported version.
 HAS_ASSET_WATCHERS = hasattr(base, "BaseEventTrigger")

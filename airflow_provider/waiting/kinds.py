@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider.addresses import redact
-from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceHttpError,
@@ -17,7 +15,9 @@ from airflow_provider.exceptions import (
     ComplianceProtocolError,
     ComplianceThrottledError,
 )
-from airflow_provider.text import mask_address
+from airflow_provider.redaction.addresses import redact
+from airflow_provider.redaction.text import mask_address
+from airflow_provider.runtime.event_loop import for_each
 from airflow_provider.waiting.results import CANCELLED, FINAL, UNKNOWN, PollResult, Record
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Self
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
-from airflow_provider import metrics
-from airflow_provider.event_loop import is_in_task
 from airflow_provider.exceptions import ComplianceError, ComplianceThrottledError
+from airflow_provider.runtime import metrics
+from airflow_provider.runtime.event_loop import is_in_task
 from airflow_provider.waiting.connection import PollerConnection, read_account
 from airflow_provider.waiting.kinds import NO_LIMITER, Limiter
 from airflow_provider.waiting.results import FINAL, UNKNOWN, Record

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider.event_loop import EventLoop
 from airflow_provider.exceptions import ComplianceError
+from airflow_provider.runtime.event_loop import EventLoop
 from airflow_provider.waiting import rules
 from airflow_provider.waiting.refusals import outlast_refusals
 from airflow_provider.waiting.results import UNKNOWN, Record, WaitResult

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from airflow_provider.cli.commands import main
-from tests.ingest.conftest import _impatient
-from tests.ingest.conftest import service as emulated_service
+from tests.nights.ingest.conftest import _impatient
+from tests.nights.ingest.conftest import service as emulated_service
 
 __all__ = ["_impatient", "emulated_service"]
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from airflow_provider.cli.commands import FAILED, FOUND, GOOD
-from airflow_provider.evidence.chain import Chain
+from airflow_provider.nights.evidence.chain import Chain
+from airflow_provider.nights.index.nights import EarlierNights, Night, Table, TaskKey
 from airflow_provider.storage.locations import Location
-from airflow_provider.storage.nights import EarlierNights, Night, Table, TaskKey
 from tests.cli.conftest import Call
 
 GOOD_ROW = {"source": "s3://in/good.pdf", "status": "COMPLETED"}

@@ -14,8 +14,8 @@ from airflow_provider.cli.commands import main
 from airflow_provider.emulator import Emulator
 from airflow_provider.exceptions import ComplianceInputError, ComplianceServerError
 from airflow_provider.operators.erase import ComplianceEraseOperator
-from tests.evidence.erasable import ANNA, BERT, Tree
-from tests.evidence.nights import Nights, context_of
+from tests.nights.evidence.erasable import ANNA, BERT, Tree
+from tests.nights.evidence.nights import Nights, context_of
 from tests.support.speed import skip_fsync
 
 REASON = ("--reason", "A request")

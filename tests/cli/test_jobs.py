@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.assess.cells import Cell
-from airflow_provider.bulk.items import COMPLETED, FAILED, SUBMITTED
 from airflow_provider.cli.jobs import EXPIRED_SECONDS
 from airflow_provider.emulator import Emulator
-from airflow_provider.ingest.documents import Document
+from airflow_provider.nights.assess.cells import Cell
+from airflow_provider.nights.bulk.items import COMPLETED, FAILED, SUBMITTED
+from airflow_provider.nights.ingest.documents import Document
 from airflow_provider.storage.jsonl import to_lines
 from tests.cli.conftest import Call, Printed
 from tests.support.jobs import completed, running

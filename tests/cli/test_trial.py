@@ -14,7 +14,6 @@ from airflow_provider.emulator.samples import make_pdf
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.operators.ingest import ComplianceIngestOperator
-from tests.assess.conftest import attempts_of, read
 from tests.cli.conftest import Call, Printed
 from tests.cli.foreign import (
     SECRET,
@@ -26,6 +25,7 @@ from tests.cli.foreign import (
     TicketService,
 )
 from tests.emulator.raw import Raw
+from tests.nights.assess.conftest import attempts_of, read
 from tests.support.service import Reply
 
 VARIABLE = "AIRFLOW_CONN_COMPLIANCE_DEFAULT"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from airflow_provider.client.findings import Finding, parse_findings
 from airflow_provider.exceptions import ComplianceProtocolError
-from airflow_provider.review.selection import select
+from airflow_provider.nights.review.selection import select
 
 ONE = {"assessmentResponseId": 7, "criterionName": "Exit", "category": "MISSING", "rationale": "Nothing."}
 READ = Finding(7, "Exit", "MISSING", "Nothing.")

@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 import pytest
 
-from airflow_provider import addresses
-from airflow_provider.addresses import MAX_ADDRESS_CHARS, is_redacted, redact, redact_all
-from airflow_provider.text import mask, mask_address, one_line, redact_text, sanitize
+from airflow_provider.redaction import addresses
+from airflow_provider.redaction.addresses import MAX_ADDRESS_CHARS, is_redacted, redact, redact_all
+from airflow_provider.redaction.text import mask, mask_address, one_line, redact_text, sanitize
 from tests.support.effort import ends, growth
 
 S3 = (

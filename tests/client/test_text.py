@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider.text import MAX_ENUMERATED, enumerate_few, generalize
+from airflow_provider.redaction.text import MAX_ENUMERATED, enumerate_few, generalize
 
 
 @pytest.mark.parametrize(("extra", "end"), [(0, ""), (1, " and 1 more"), (1200, " and 1,200 more")])

@@ -13,9 +13,9 @@ import pytest
 
 from airflow_provider.cli import commands
 from airflow_provider.emulator.samples import make_docx
-from tests.assess.conftest import read
 from tests.deployment.conftest import RecordingEmulator
 from tests.deployment.system import Deployment, Run
+from tests.nights.assess.conftest import read
 
 pytestmark = pytest.mark.deployment
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from airflow_provider.emulator import Emulator
-from airflow_provider.frameworks import watcher
 from airflow_provider.triggers import framework
+from airflow_provider.waiting.frameworks import watcher
 from tests.frameworks.triggerers import SHARES, AssetStore
 from tests.support.jobs import in_our_hands
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider.client.models import Framework
-from airflow_provider.frameworks import catalog as module
-from airflow_provider.frameworks.catalog import (
+from airflow_provider.waiting.frameworks import catalog as module
+from airflow_provider.waiting.frameworks.catalog import (
     EMPTY,
     Catalog,
     compare,
@@ -23,7 +23,7 @@ from airflow_provider.frameworks.catalog import (
     rules_of,
     summarize_changes,
 )
-from airflow_provider.frameworks.watcher import MAX_IDS_CHARS, build_payload, event_id
+from airflow_provider.waiting.frameworks.watcher import MAX_IDS_CHARS, build_payload, event_id
 
 DORA: dict[str, Any] = {
     "id": 1,

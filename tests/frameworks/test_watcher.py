@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from airflow_provider.client.models import Framework
-from airflow_provider.frameworks import watcher as watcher_module
-from airflow_provider.frameworks.catalog import Catalog
-from airflow_provider.frameworks.watcher import AssetState, CatalogSnapshot, VariableState, Watcher
+from airflow_provider.waiting.frameworks import watcher as watcher_module
+from airflow_provider.waiting.frameworks.catalog import Catalog
+from airflow_provider.waiting.frameworks.watcher import AssetState, CatalogSnapshot, VariableState, Watcher
 from tests.frameworks.triggerers import AssetStore
 
 KEY = "k"

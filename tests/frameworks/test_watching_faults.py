@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from airflow_provider.emulator import Emulator
-from airflow_provider.frameworks import watcher as watcher_module
 from airflow_provider.triggers.framework import HAS_ASSET_WATCHERS
+from airflow_provider.waiting.frameworks import watcher as watcher_module
 from tests.frameworks.triggerers import (
     CONN,
     AssetStore,

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
-from airflow_provider.compat import waiting_for_input
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators import feedback
+from airflow_provider.runtime.compat import waiting_for_input
 from airflow_provider.triggers.review import ComplianceEarlierAnswerTrigger
 from tests.support.attempts import StateStore, TaskInstance, fire, heard
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import DAG, XCom
 
-from airflow_provider import compat
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators import assessment, framework
 from airflow_provider.operators import content as operators
-from airflow_provider.operators.base import ComplianceJobLink, ComplianceReportLink, PushedLink
+from airflow_provider.operators.links import ComplianceJobLink, ComplianceReportLink, PushedLink
 from airflow_provider.provider_info import get_provider_info
+from airflow_provider.runtime import compat
 from airflow_provider.sensors.assessment import ComplianceAssessmentSensor
 from airflow_provider.sensors.content import ComplianceContentSensor
 

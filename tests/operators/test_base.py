@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import DAG, AirflowFailException
 
-from airflow_provider import compat
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
-from airflow_provider.frameworks.watcher import FrameworkPoller
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators import assessment, content, feedback, framework
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.operators.ingest import ComplianceIngestOperator
+from airflow_provider.runtime import compat
 from airflow_provider.sensors.assessment import ComplianceAssessmentSensor
 from airflow_provider.sensors.content import ComplianceContentSensor
 from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
+from airflow_provider.waiting.frameworks.watcher import FrameworkPoller
 from tests.support.attempts import Attempts, TaskInstance, heard
 from tests.support.jobs import completed
 

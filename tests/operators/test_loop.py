@@ -13,12 +13,12 @@ from uuid import UUID, uuid4
 import pytest
 from airflow.providers.common.compat.sdk import task_group
 
-from airflow_provider.bulk.deletes import FinishedJob, PendingDeletes
 from airflow_provider.emulator import Emulator
-from airflow_provider.provenance import instance_of
+from airflow_provider.nights.bulk.deletes import FinishedJob, PendingDeletes
+from airflow_provider.nights.index.nights import Night
+from airflow_provider.runtime.provenance import instance_of
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import task_path
-from airflow_provider.storage.nights import Night
 from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
 from tests.operators import run_loop
 from tests.support.attempts import TaskInstance

@@ -21,7 +21,7 @@ from airflow_provider import exceptions as exc
 from airflow_provider.client.findings import Finding
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator
-from airflow_provider.provenance import read_provenance
+from airflow_provider.runtime.provenance import read_provenance
 from tests.operators.hitl import RESULTS, FakeHitl, Instance, Made, sent
 
 # -- asking

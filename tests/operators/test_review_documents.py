@@ -11,10 +11,11 @@ import pytest
 
 pytest.importorskip("tests.support.human_in_the_loop", reason="human in the loop is in Airflow 3.1+")
 
-from airflow_provider import __version__, compat
+from airflow_provider import __version__
 from airflow_provider import exceptions as exc
-from airflow_provider.compat import awaiting_input
 from airflow_provider.emulator import Emulator
+from airflow_provider.runtime import compat
+from airflow_provider.runtime.compat import awaiting_input
 from tests.operators.hitl import RESULTS, FakeHitl, Made, sent
 
 NAMED = [{**row, "frameworkCodeName": "DORA", "fileName": "cloud.pdf"} for row in RESULTS]

@@ -16,10 +16,10 @@ from airflow.providers.common.compat.sdk import DAG
 
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
+from airflow_provider.nights.review.grouping import group_findings
 from airflow_provider.operators import feedback
 from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator
 from airflow_provider.operators.framework import ComplianceListFrameworksOperator
-from airflow_provider.review.grouping import group_findings
 from tests.operators.hitl import RESULTS, FakeHitl, Made, sent
 from tests.support.attempts import StateStore
 

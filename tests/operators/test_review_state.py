@@ -13,8 +13,9 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
-from airflow_provider.review.state import LEASE, REVIEW, SENT
+from airflow_provider.nights.review.state import REVIEW
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.outbox import LEASE, SENT
 from tests.operators.hitl import RESULTS, FakeHitl, Made, sent
 from tests.support.state_stores import STATE_STORES, make_store, use_state_path
 

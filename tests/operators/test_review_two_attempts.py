@@ -19,7 +19,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.review.state import FEEDBACK_FIELDS, PENDING, ReviewState
+from airflow_provider.nights.review.state import FEEDBACK_FIELDS, PENDING, ReviewState
 from tests.operators.hitl import FakeHitl, Made, sent
 from tests.support.attempts import Interrupted, StateStore
 

@@ -29,16 +29,17 @@ from airflow.utils.state import State
 from fastapi.testclient import TestClient
 from sqlalchemy.orm import Session
 
-from airflow_provider.evidence.chain import Chain
-from airflow_provider.operators.base import REPORT_KEY, ROOT_KEY
+from airflow_provider.nights.evidence.chain import Chain
+from airflow_provider.nights.index.nights import EarlierNights, Night, Table, TaskKey
+from airflow_provider.nights.reports.documents import MAX_DOCUMENTS
+from airflow_provider.nights.review.form import CATEGORY, RATIONALE, Form
+from airflow_provider.nights.review.selection import ReviewedFinding
+from airflow_provider.operators.base import ROOT_KEY
+from airflow_provider.operators.links import REPORT_KEY
 from airflow_provider.pages import app as pages
 from airflow_provider.pages import nights
-from airflow_provider.reports.documents import MAX_DOCUMENTS
-from airflow_provider.review.form import CATEGORY, RATIONALE, Form
-from airflow_provider.review.selection import ReviewedFinding
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import digest
-from airflow_provider.storage.nights import EarlierNights, Night, Table, TaskKey
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\n[x](javascript:alert(1))"
 REPORT_NAME = f"_night/report-{'0' * 16}.html"

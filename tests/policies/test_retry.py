@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.hooks.non_retryable import as_non_retryable
 from airflow_provider.policies import retry
 from airflow_provider.policies.retry import JITTER_FRACTION, ComplianceRetryPolicy
+from airflow_provider.runtime.non_retryable import as_non_retryable
 
 needs_policies = pytest.mark.skipif(
     not issubclass(ComplianceRetryPolicy, ABC), reason="Airflow before 3.3 has no policies"

@@ -26,7 +26,9 @@ EMULATOR_DATA = (
     "sample_kinds.txt",
 )
 DATA = {"py.typed", *(f"emulator/data/{name}" for name in EMULATOR_DATA)}
-DATA |= {f"reports/templates/{name}" for name in ("base.html", "macros.html", "ingest.html", "report.css")}
+DATA |= {
+    f"nights/reports/templates/{name}" for name in ("base.html", "macros.html", "ingest.html", "report.css")
+}
 ABOUT = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
 
 

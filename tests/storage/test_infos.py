@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.ingest.files import fingerprint, version_in
 from airflow_provider.storage import infos
 from airflow_provider.storage.infos import MIN_FOUND, find_infos
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.sources import fingerprint, version_in
 
 PAGE = 100
 

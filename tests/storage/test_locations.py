@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageDeniedError
-from airflow_provider.hooks.object_paths import object_path
+from airflow_provider.runtime.object_paths import object_path
 from airflow_provider.storage import locations
 from airflow_provider.storage.locations import Location
 

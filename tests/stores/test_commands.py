@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.bulk.pipeline import UNFINISHED_JOB
 from airflow_provider.cli.commands import main
 from airflow_provider.emulator import Emulator
+from airflow_provider.nights.bulk.pipeline import UNFINISHED_JOB
 from airflow_provider.storage.jsonl import to_lines
 from tests.stores.stores import Store
 from tests.support.jobs import running

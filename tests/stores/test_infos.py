@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from airflow_provider.ingest.files import fingerprint, version_in
 from airflow_provider.storage.infos import MIN_FOUND, find_infos
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.sources import fingerprint, version_in
 from tests.stores.stores import Store
 
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.evidence.chain import Chain
-from airflow_provider.evidence.erasing import Erasure
-from airflow_provider.evidence.stores import RemoteStore
-from airflow_provider.evidence.verifier import Verifier
+from airflow_provider.nights.evidence.chain import Chain
+from airflow_provider.nights.evidence.erasing import Erasure
+from airflow_provider.nights.evidence.stores import RemoteStore
+from airflow_provider.nights.evidence.verifier import Verifier
 from airflow_provider.storage.atomic import create_once, keep
 from airflow_provider.storage.locations import Location
-from tests.evidence.nights import Nights, render_plainly
+from tests.nights.evidence.nights import Nights, render_plainly
 from tests.stores.s3_servers import S3Server
 from tests.stores.servers import Server
 from tests.stores.stores import Store
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 @pytest.fixture(autouse=True)
 def _plain_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_provider.reports.night.render_night", render_plainly)
+    monkeypatch.setattr("airflow_provider.nights.reports.night.render_night", render_plainly)
 
 
 def test_nights_are_closed_in_every_store(store: Store, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ import pytest
 from airflow.providers.common.compat import sdk
 from airflow.providers.common.compat.sdk import Asset, TaskInstanceState
 
-from airflow_provider import lineage
 from airflow_provider.emulator import Emulator
+from airflow_provider.storage import lineage
 from airflow_provider.storage.locations import Location
 from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
 from tests.deployment.processes import ROOT, Part, guarded

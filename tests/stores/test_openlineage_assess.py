@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import TaskInstanceState
 
-from airflow_provider import lineage
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators.assess import ComplianceAssessOperator
-from tests.assess.conftest import Nights, attempts_of
+from airflow_provider.storage import lineage
+from tests.nights.assess.conftest import Nights, attempts_of
 from tests.stores.test_openlineage import extracted
 
 pytest.importorskip(

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from airflow_provider import lineage
+from airflow_provider.storage import lineage
 from airflow_provider.storage.locations import Location
 
 pytest.importorskip(

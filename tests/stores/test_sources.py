@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider.exceptions import ComplianceStorageError
-from airflow_provider.ingest.sources import resolve
+from airflow_provider.nights.ingest.sources import resolve
 from tests.stores.stores import Store
 
 KEYS = ("in/Offer [v2].pdf", "in/SCAN.PDF", "in/v.pdf", "in/deep/b.docx", "in/~$b.docx", "in [2026]/a?.pdf")

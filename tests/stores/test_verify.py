@@ -13,8 +13,8 @@ from zipfile import ZipFile
 import pytest
 
 from airflow_provider.cli.commands import main
-from airflow_provider.evidence import verifier
-from airflow_provider.evidence.verifier import BLOCK_BYTES
+from airflow_provider.nights.evidence import verifier
+from airflow_provider.nights.evidence.verifier import BLOCK_BYTES
 from airflow_provider.storage.locations import Location
 from tests.cli.test_commands import HAS_PROVIDER_COMMANDS
 from tests.stores.stores import S3Store, Store

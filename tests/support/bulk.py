@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.bulk import pipeline
-from airflow_provider.bulk.engine import BulkEngine
-from airflow_provider.bulk.items import BulkOptions, Item, Steps
+from airflow_provider.nights.bulk import pipeline
+from airflow_provider.nights.bulk.engine import BulkEngine
+from airflow_provider.nights.bulk.items import BulkOptions, Item, Steps
 from tests.support import virtual_time
 from tests.support.polled import RUNNING, PolledService
 from tests.support.virtual_time import START, seconds

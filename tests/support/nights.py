@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from airflow_provider.evidence.chain import Chain, ChainRecord
-from airflow_provider.evidence.manifests import Manifest
-from airflow_provider.evidence.tables import NightTable
+from airflow_provider.nights.evidence.chain import Chain, ChainRecord
+from airflow_provider.nights.evidence.manifests import Manifest
+from airflow_provider.nights.evidence.tables import NightTable
 from airflow_provider.storage.jsonl import to_lines
 from airflow_provider.storage.locations import Location
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
-from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import ComplianceError
+from airflow_provider.runtime.event_loop import for_each
 from airflow_provider.waiting.kinds import NO_LIMITER, JobKind, Limiter, OnResult
 from airflow_provider.waiting.results import FINAL
 from tests.support.virtual_time import seconds

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider import compat
 from airflow_provider.emulator import Emulator
+from airflow_provider.runtime import compat
 from airflow_provider.triggers import base
 from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
 from airflow_provider.triggers.content import ComplianceContentTrigger

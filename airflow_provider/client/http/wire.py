@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote_to_bytes, urljoin, urlsplit
 from pydantic import SecretStr
 
 from airflow_provider.exceptions import ComplianceError, ComplianceProtocolError
-from airflow_provider.text import one_line, sanitize
+from airflow_provider.redaction.text import one_line, sanitize
 
 T = TypeVar("T")
 _STATUSES = frozenset(map(int, HTTPStatus))

@@ -1,0 +1,1 @@
+"""Whole nights: a product on top of the provider."""

@@ -1,0 +1,153 @@
+"""The verdicts of a night, one for each document, framework and criterion, and what changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider.client.findings import Finding, parse_id, parse_number
+from airflow_provider.nights.severity import KNOWN_CATEGORIES, NO_CATEGORY, normalize_category
+from airflow_provider.storage.names import printable
+
+if TYPE_CHECKING:
+    from airflow_provider.nights.assess.cells import Cell
+
+OTHER = "OTHER"  # the rest, if a service has more categories than people could tell apart
+MAX_OTHERS = 20
+MAX_CATEGORY_CHARS = 100
+FINDING_COLUMNS = (
+    "night", "source", "uuid", "text_path", "text_sha256", "cell", "framework_id", "framework", "criterion",
+    "title", "category", "rationale", "score", "response_id", "assessment_id", "first_seen", "changed_from",
+    "because", "carried", "expert", "expert_category", "expert_rationale", "decided_at",
+    "framework_fingerprint",
+)  # fmt: skip
+DECISION_COLUMNS = ("expert", "expert_category", "expert_rationale", "decided_at")
+# What is carried forward of a row.
+VERDICT_COLUMNS = ("criterion", "title", "category", "rationale", "score", "response_id", *DECISION_COLUMNS)
+
+Verdict = dict[str, Any]
+Before = Mapping[str, Sequence[str]]
+"""The verdicts that a cell had before: category and `first_seen` of each criterion."""
+Decisions = Mapping[tuple[str, str], Mapping[str, Any]]
+"""What experts decided, by the digest of a cell and the criterion."""
+
+
+def to_verdicts(findings: Iterable[Finding]) -> list[Verdict]:
+    """Return the findings of one cell as rows have them, with the types of their columns."""
+    verdicts: dict[str, Verdict] = {}
+    for finding in findings:
+        # A hook of a deployment may have put anything into them.
+        given = (finding.code, finding.title, finding.rationale)
+        code, title, rationale = (printable("" if value is None else str(value)) for value in given)
+        name = criterion = code or title or f"#{parse_id(finding.id)}"
+        number = 1
+        while criterion in verdicts:
+            number += 1
+            criterion = f"{name} ({number})"
+        category = getattr(finding.category, "value", finding.category)  # of an enum
+        verdicts[criterion] = {
+            "criterion": criterion,
+            "title": title,
+            "category": printable(normalize_category(category)),
+            "rationale": rationale,
+            "score": parse_number(finding.score),
+            "response_id": parse_id(finding.id),
+        }
+    return list(verdicts.values())
+
+
+def compare(verdicts: Iterable[Verdict], before: Before, night: str) -> list[Verdict]:
+    """Return verdicts compared with those before.
+
+    `first_seen` is the night since which a criterion has had its category.
+    """
+    compared: list[Verdict] = []
+    for verdict in verdicts:
+        earlier, since = before.get(verdict["criterion"], (None, night))
+        is_same = earlier == verdict["category"]
+        changes = {"first_seen": since if is_same else night, "changed_from": None if is_same else earlier}
+        compared.append(verdict | changes)
+    return compared
+
+
+def apply_decisions(verdicts: Iterable[Verdict], cell: str, decisions: Decisions) -> list[Verdict]:
+    """Return the verdicts on one cell with what experts decided about them in earlier nights.
+
+    :param cell: its digest
+    :param decisions: one about another category is not applied
+    """
+    decided: list[Verdict] = []
+    for verdict in verdicts:
+        decision = decisions.get((cell, verdict["criterion"]))
+        if (
+            decision
+            and normalize_category(decision["category_before"]) == verdict["category"]
+            and decision["decided_at"] >= (verdict.get("decided_at") or "")
+        ):
+            verdict = verdict | {name: decision[name] for name in DECISION_COLUMNS}
+        decided.append(verdict)
+    return decided
+
+
+def find_unanswered(criteria: Iterable[tuple[str, str]], verdicts: Iterable[Verdict]) -> list[str]:
+    """Return the criteria of a framework that the service lists, but has not answered.
+
+    If no verdict names a listed criterion, the service has other names for them: then none is known to be
+    missing, unless there is no verdict at all.
+
+    :param criteria: code name and name of each
+    """
+    return _find_unanswered(tuple(criteria), tuple((one["criterion"], one["title"]) for one in verdicts))
+
+
+@lru_cache(maxsize=1000)  # most documents have the same
+def _find_unanswered(criteria: Sequence[tuple[str, str]], answered: Sequence[tuple[str, str]]) -> list[str]:
+    names = {fold(text) for one in answered for text in one}
+    listed = [(code or name, {fold(code), fold(name)}) for code, name in criteria if code or name]
+    missing = [code for code, either in listed if not either & (names - {""})]
+    return missing if len(missing) < len(listed) or not names else []
+
+
+@lru_cache(maxsize=10_000)
+def fold(text: str) -> str:
+    """Return a name as names are compared."""
+    return " ".join(text.casefold().split())
+
+
+def effective_category(finding: Mapping[str, Any]) -> str:
+    """Return the category of the expert who decided, else that of the service."""
+    return normalize_category(finding.get("expert_category") or finding["category"])
+
+
+def as_counts(categories: Counter[str]) -> dict[str, int]:
+    """Return how many findings have which category, small enough for XComs."""
+    named = [*KNOWN_CATEGORIES, NO_CATEGORY]
+    others = [name for name, _ in categories.most_common() if name not in named]
+    listed = {name: categories[name] for name in named if categories[name]}
+    listed |= {name: categories[name] for name in others[:MAX_OTHERS] if len(name) <= MAX_CATEGORY_CHARS}
+    if rest := categories.total() - sum(listed.values()):
+        listed[OTHER] = listed.get(OTHER, 0) + rest
+    return listed
+
+
+def finding_rows(
+    cell: Cell, verdicts: Iterable[Verdict], night: str, text_path: str | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of `findings.jsonl` of one cell."""
+    common = dict.fromkeys(FINDING_COLUMNS) | {
+        "night": night,
+        "source": cell.source,
+        "uuid": cell.uuid,
+        "text_path": text_path,
+        "text_sha256": cell.text_sha256,
+        "cell": cell.digest,
+        "framework_id": cell.framework_id,
+        "framework": cell.framework,
+        "framework_fingerprint": cell.framework_fingerprint or None,
+        "assessment_id": cell.job_id,
+        "carried": cell.carried_from is not None,
+    }
+    for verdict in verdicts:
+        yield common | verdict | {"because": cell.because or None if verdict["changed_from"] else None}

@@ -1,0 +1,133 @@
+"""The documents to assess: from manifests of ingestion, as uuids, or as dicts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
+from airflow_provider.redaction.addresses import redact
+from airflow_provider.redaction.text import sanitize
+from airflow_provider.runtime.params import as_json, required
+from airflow_provider.storage.jsonl import SUFFIXES, parse_line, read_lines
+from airflow_provider.storage.locations import Location
+
+WITH_TEXT = frozenset({"COMPLETED", "SKIPPED"})
+WITHOUT_TEXT = frozenset({"FAILED", "CANCELLED"})
+MANIFEST_SUFFIXES = (*SUFFIXES, ".ndjson")
+
+
+@dataclass(frozen=True)
+class AssessedDocument:
+    """A document that has a text.
+
+    :param source: where it comes from, without secrets; identifies it from night to night
+    :param uuid: its job at the service
+    :param text_sha256: of its text; empty if it is not known yet
+    :param fields: what a payload can refer to: the row of the manifest
+    """
+
+    source: str
+    uuid: str
+    text_sha256: str
+    fields: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def text_path(self) -> str | None:
+        """Where its text is, if the manifest says so."""
+        path = self.fields.get("path")
+        return path if isinstance(path, str) and path else None
+
+
+def read_documents(value: Any) -> tuple[list[AssessedDocument], list[str]]:
+    """Return the documents to assess, one for each source, and the sources that have no text.
+
+    :param value: one or many of: the URI of a manifest; the result of an ingest task; a uuid; a dict with the
+        fields of a row of the manifest, of which `uuid` is required
+    """
+    required(value, "documents")
+    found: dict[str, AssessedDocument | None] = {}
+    for row, place in read_rows(value):
+        document = _parse(row, place)
+        source = redact(str(row.get("source") or row.get("uuid") or ""))
+        # The same source may be in two manifests: a text wins over a failure, then the later one.
+        if document or source not in found:
+            found[source] = document
+    without_text = [source for source, document in found.items() if not document]
+    return [document for document in found.values() if document], without_text
+
+
+def read_rows(value: Any) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Yield each row, and where it is; see `read_documents`."""
+    if value is None:
+        return
+    if isinstance(value, str):
+        yield from _read_text(value.strip())
+    elif isinstance(value, Mapping):
+        if "manifest" in value:
+            yield from _read_result(value)
+        else:
+            yield value, "documents"
+    elif isinstance(value, Iterable):
+        for item in value:
+            yield from read_rows(item)
+    else:
+        raise ComplianceInputError(
+            f"documents contains {type(value).__name__}: use URIs of manifests, results of ingest tasks, "
+            "uuids or dicts with a uuid."
+        )
+
+
+def _read_text(text: str) -> Iterator[tuple[Mapping[str, Any], str]]:
+    if not text:
+        raise ComplianceInputError("documents contains an empty string: remove it, or check its template.")
+    if text[0] in '[{"':
+        yield from read_rows(as_json(text, "documents"))
+    elif "/" in text or text.lower().endswith(MANIFEST_SUFFIXES):
+        yield from _read_manifest(text)
+    else:
+        yield {"uuid": text}, "documents"
+
+
+def _read_result(result: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Read the manifest that an ingest task has returned; it has as many rows as the task has counted."""
+    rows = list(_read_manifest(str(result["manifest"])))
+    counts: list[Any] = [result.get(name) for name in ("completed", "failed", "skipped")]
+    if all(type(count) is int for count in counts) and len(rows) != sum(counts):
+        raise ComplianceStorageError(
+            f"The manifest '{Location(str(result['manifest']))}' has {len(rows)} rows, but its task counted "
+            f"{sum(counts)}: restore it, or clear the ingest task."
+        )
+    yield from rows
+
+
+def _read_manifest(uri: str) -> Iterator[tuple[Mapping[str, Any], str]]:
+    location = Location(uri)
+    shown = str(location)
+    try:
+        for number, line in enumerate(read_lines(location), 1):
+            if line.strip():
+                place = f"line {number} of '{shown}'"
+                yield parse_line(line, f"The manifest is damaged: {place}"), place
+    except FileNotFoundError:
+        raise ComplianceStorageError(
+            f"The manifest '{location}' does not exist: correct its URI, or clear the task that writes it."
+        ) from None
+
+
+def _parse(row: Mapping[str, Any], place: str) -> AssessedDocument | None:
+    """Return the document of a row; None if it has no text."""
+    status = str(row.get("status") or "COMPLETED").upper()
+    if status in WITHOUT_TEXT:
+        return None
+    uuid = row.get("uuid")
+    if status not in WITH_TEXT or not isinstance(uuid, str) or not uuid.strip():
+        shown = sanitize(json.dumps(dict(row), default=str), 200)
+        raise ComplianceInputError(
+            f"There is no document in {place}: it needs a uuid, and its status, if it has one, must be "
+            f"COMPLETED or SKIPPED. It is {shown}"
+        )
+    digest = row.get("sha256") or row.get("text_sha256") or ""
+    return AssessedDocument(redact(str(row.get("source") or uuid)), uuid.strip(), str(digest), dict(row))

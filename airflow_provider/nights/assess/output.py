@@ -1,0 +1,346 @@
+"""What an assessment has found, and what is written of it: tables, report, rows, entry of the night."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Any
+
+from airflow_provider.exceptions import ComplianceAssessError, ComplianceInputError
+from airflow_provider.nights.assess.agreement import DRIFTED, MIN_CASES, agreement_rows
+from airflow_provider.nights.assess.cells import Cell, make_key
+from airflow_provider.nights.assess.findings import (
+    OTHER,
+    Before,
+    Decisions,
+    Verdict,
+    apply_decisions,
+    as_counts,
+    compare,
+    effective_category,
+    find_unanswered,
+    finding_rows,
+)
+from airflow_provider.nights.assess.golden import TABLE as GOLDEN
+from airflow_provider.nights.assess.inputs import AssessedDocument
+from airflow_provider.nights.assess.tables import CsvTables, ParquetTable, has_pyarrow
+from airflow_provider.nights.assess.task import AssessTask
+from airflow_provider.nights.assess.verdicts import FINDINGS as FINDINGS_TABLE
+from airflow_provider.nights.assess.verdicts import (
+    FRAMEWORKS,
+    JUDGED_SINCE,
+    RATE,
+    ROOT,
+    TABLE,
+    describe_frameworks,
+)
+from airflow_provider.nights.bulk.counts import check_rows
+from airflow_provider.nights.bulk.deletes import FinishedJob, StoredObject, collect_finished
+from airflow_provider.nights.bulk.items import COMPLETED, FAILED, SKIPPED
+from airflow_provider.nights.index.nights import Table
+from airflow_provider.nights.reports.assess import VerdictStats, render_verdicts
+from airflow_provider.nights.reports.ingest import Run
+from airflow_provider.nights.reports.judge import JudgeStats
+from airflow_provider.nights.review.decisions import read_decisions
+from airflow_provider.nights.severity import KNOWN_CATEGORIES, NO_CATEGORY, SUFFICIENT
+from airflow_provider.redaction.text import enumerate_few
+from airflow_provider.runtime import metrics
+from airflow_provider.runtime.event_loop import in_thread
+from airflow_provider.storage import names
+from airflow_provider.storage.atomic import create_once, put_sync
+from airflow_provider.storage.jsonl import TableFile, read_valid_rows, write_table
+from airflow_provider.storage.layout import RULES
+from airflow_provider.storage.lineage import Lineage
+from airflow_provider.storage.lineage import Verdict as AssertedVerdict
+from airflow_provider.storage.locations import Location
+
+FINDINGS, REPORT = "findings.jsonl", "report.html"
+AGREEMENT = "agreement"  # name of the table, as GOLDEN
+SAME_JUDGE, BETTER_THAN_CHANCE = "is judged as in the previous night", "is judged better than by chance"
+MAX_NAMED = 10  # frameworks with a sentence of their own
+
+
+class Outcome:
+    """What one task instance has found.
+
+    :param task: with all cells assessed, carried forward or failed
+    :ivar new_verdicts: by category, except for those that an earlier attempt has published
+    :ivar agreement: rows of `agreement.jsonl`
+    :ivar unanswered: criteria without an answer: for how many documents, by framework and criterion
+    """
+
+    def __init__(self, task: AssessTask) -> None:
+        self.task = task
+        self.new_verdicts: Counter[str] = Counter()
+        self.unanswered: Counter[tuple[str, str]] = Counter()
+        self.agreement: list[dict[str, Any]] = []
+        self._findings = task.checkpoint.output_folder / FINDINGS
+        self._judged: dict[str, TableFile] = {}  # tables about the judge, by name
+
+    async def publish(self, started_at: str) -> dict[str, Any]:
+        """Write tables and report, then the rows, and last the entry; return the result."""
+        checkpoint = self.task.checkpoint
+        keys = [
+            make_key(document.source, key) for document in self.task.documents for key in self.task.frameworks
+        ]
+        check_rows(self.task.cells, keys, ComplianceAssessError)
+        await checkpoint.check_owner()
+        result, manifest, findings = await in_thread(self._write, started_at)
+        tables = {FINDINGS_TABLE: findings, **self._judged}
+        await checkpoint.publish_night(
+            manifest,
+            self.task.nights,
+            (key for cell in self.task.cells for key in (cell.key, cell.digest)),
+            TABLE,
+            {name: Table.of(table.location, table.sha256) for name, table in tables.items()},
+            {
+                ROOT: self.task.nights.root.uri,
+                RATE: self._rate(started_at),
+                FRAMEWORKS: describe_frameworks(self.task.frameworks.values()),
+                JUDGED_SINCE: self.task.judged_since,
+            },
+        )
+        return result
+
+    def _store_rules(self) -> dict[str, str]:
+        """Write what the service listed of each framework, once in each version; return where, by title."""
+        files = {}
+        for framework in self.task.frameworks.values():
+            location = self.task.nights.root / f"{RULES}/{framework.fingerprint}.json"
+            create_once(location, framework.rules)
+            files[f"Rules of {framework.code_name}"] = location.uri
+        return files
+
+    def send_metrics(self, conn_id: str) -> None:
+        """Count cells and verdicts, except for those that an earlier attempt has counted."""
+        new = Counter(cell.state for cell in self.task.cells if not self.task.checkpoint.is_published(cell))
+        for state, name in ((COMPLETED, "completed"), (SKIPPED, "carried"), (FAILED, "failed")):
+            metrics.count(metrics.ASSESSMENTS, conn_id, new[state], outcome=name)
+        categories: Counter[str] = Counter()
+        for category, number in self.new_verdicts.items():
+            categories[category if category in (*KNOWN_CATEGORIES, NO_CATEGORY) else OTHER] += number
+        for category, number in categories.items():
+            metrics.count(metrics.VERDICTS, conn_id, number, category=category.lower())
+        drifted = Counter(row["framework"] for row in self.agreement if row["state"] == DRIFTED)
+        for row in self.agreement:
+            if row["criterion"] is None:
+                values = (row["agreement"], row["kappa"], drifted[row["framework"]])
+                gauges = (metrics.AGREEMENT, metrics.KAPPA, metrics.DRIFTED)
+                for metric, value in zip(gauges, values, strict=True):
+                    if value is not None:
+                        metrics.gauge(metric, conn_id, value, framework=row["framework"])
+
+    def finished_jobs(self) -> tuple[list[FinishedJob], set[str]]:
+        """Return the jobs of documents that are assessed, and those that are needed again.
+
+        That of a document which was skipped, and whose verdicts are all carried forward, is of an earlier
+        night.
+        """
+        cells: dict[str, list[Cell]] = {}
+        for cell in self.task.cells:
+            cells.setdefault(cell.source, []).append(cell)
+
+        def outputs() -> Iterator[tuple[str, str, list[StoredObject] | None]]:
+            for text in self.task.golden.texts if self.task.golden else ():
+                yield "", text.job_id, None  # assessed again every night
+            for document in self.task.documents:
+                of_document = cells.get(document.source, [])
+                new = [cell for cell in of_document if cell.state is COMPLETED]
+                if any(cell.state is FAILED or cell.unanswered for cell in of_document):
+                    yield document.source, document.uuid, None
+                elif new or str(document.fields.get("status")).upper() != SKIPPED:
+                    made = new or of_document
+                    results = [StoredObject(cell.results_path, cell.results_sha256) for cell in made]
+                    yield document.source, document.uuid, [*results, *_stored_text(document)]
+
+        return collect_finished(outputs())
+
+    def _compare(self, cell: Cell, before: Before, decisions: Decisions) -> list[Verdict]:
+        """Compare a cell with the previous night, and count criteria that the service has not answered."""
+        cell.because = ""
+        if cell.state is FAILED:
+            return []
+        spool = self.task.earlier.verdicts if cell.state is SKIPPED else self.task.found
+        found: list[Verdict] = spool.get(cell.key) or []
+        verdicts = compare(found, before, self.task.nights.night.at)
+        if cell.state is COMPLETED or any(verdict["changed_from"] for verdict in verdicts):
+            cell.because = self.task.earlier.causes.get(cell.key, "")
+        framework = self.task.frameworks.get(cell.framework_id)
+        missing = find_unanswered(framework.criteria, found) if framework else []
+        self.unanswered.update((cell.framework, criterion) for criterion in missing)
+        cell.findings, cell.unanswered = len(found), len(missing)
+        return apply_decisions(verdicts, cell.digest, decisions)
+
+    def _add_findings(
+        self,
+        decisions: Decisions,
+        tables: Sequence[TableFile | CsvTables | ParquetTable],
+        stats: VerdictStats,
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the rows of all cells, after their findings were added to tables and counts: in one pass."""
+        texts = {document.source: document.text_path for document in self.task.documents}
+        checkpoint, night = self.task.checkpoint, self.task.nights.night.at
+        for cell in self.task.cells:
+            before = self.task.earlier.before.get(cell.key) or {}
+            verdicts = self._compare(cell, before, decisions)
+            findings = list(finding_rows(cell, verdicts, night, texts.get(cell.source)))
+            for table in tables:
+                table.add(findings)
+            row = cell.row(checkpoint.provenance)
+            stats.add(row, findings, before)
+            if not checkpoint.is_published(cell):
+                self.new_verdicts.update(map(effective_category, findings))
+            yield row
+
+    def _write(self, started_at: str) -> tuple[dict[str, Any], TableFile, TableFile]:
+        """Write tables and report; return the result, the manifest, to be published, and the findings."""
+        folder = self.task.checkpoint.output_folder
+        decisions = read_decisions(self.task.nights)
+        judge = self._judge(decisions)
+        stats = VerdictStats()
+        findings, as_csv = TableFile(self._findings), CsvTables(folder / "csv")
+        tables: list[TableFile | CsvTables | ParquetTable] = [findings, as_csv]
+        if has_pyarrow():
+            night = self.task.nights.root / f"findings/night={self.task.nights.night.date}"
+            tables.append(ParquetTable(night / f"{names.digest(folder.uri)}.parquet"))
+        rows = self._add_findings(decisions, tables, stats)
+        manifest = self.task.checkpoint.stage(rows)
+        findings.complete()
+        for table in tables:
+            table.publish()
+        self._findings = findings.location
+        for document in self.task.documents:
+            for key, name in self.task.shrinkage.frameworks.items():
+                stats.add_gone(name, self.task.earlier.before.get(make_key(document.source, key)) or ())
+        warnings = self._warn()
+        files = {"Assessments": manifest.location.uri, "Findings": findings.location.uri}
+        files |= self._store_rules()
+        files |= {f"{framework} as CSV": file.location.uri for framework, file in as_csv.files.items()}
+        page = render_verdicts(
+            stats,
+            Run.of(self.task.ti, started_at),
+            night=self.task.nights.night.at,
+            last_night=self.task.earlier.compared_with or None,
+            without_text=self.task.without_text,
+            files=files,
+            warnings=warnings,
+            judge=judge,
+        )
+        put_sync(folder / REPORT, page.encode("utf-8", "replace"))
+        counts = Counter(cell.state for cell in self.task.cells)
+        categories: dict[str, dict[str, int]] = {
+            framework.code_name: {} for framework in self.task.frameworks.values()
+        }
+        # A framework may have got another name since its assessments were submitted.
+        categories |= {name: as_counts(found.categories) for name, found in stats.frameworks.items()}
+        # A table named here is part of the evidence if `evidence.manifests.KEYS` lists its key.
+        result = {
+            "assessments": manifest.location.uri,
+            "findings": findings.location.uri,
+            "report": (folder / REPORT).uri,
+            "assessed": counts[COMPLETED],
+            "carried": counts[SKIPPED],
+            "failed": counts[FAILED],
+            "changed": stats.changed,
+            "gone": stats.gone.total(),
+            "without_findings": stats.without_findings,
+            "without_text": len(self.task.without_text),
+            "unanswered": self.unanswered.total(),
+            "warnings": warnings,
+            "categories": categories,
+        }
+        result |= {name: table.location.uri for name, table in self._judged.items()}
+        if self.task.golden:
+            drifted = (one for one in self.task.golden.judged if one.state == DRIFTED)
+            result["drifted"] = [one.summarize() for one in drifted]
+        return result, manifest, findings
+
+    def _judge(self, decisions: Decisions) -> JudgeStats:
+        """Write what golden documents and decisions say about the judge; return it for the report."""
+        folder, golden, stats = self.task.checkpoint.output_folder, self.task.golden, JudgeStats()
+        rows = golden.rows if golden else []
+        self.agreement = agreement_rows(
+            self.task.nights.night.at, rows, decisions, golden.judged if golden else []
+        )
+        for name, table in ((GOLDEN, rows), (AGREEMENT, self.agreement)):
+            if table:
+                self._judged[name] = write_table(folder / f"{name}.jsonl", table)
+            for row in table:
+                stats.add(row)
+        return stats
+
+    def _warn(self) -> list[str]:
+        """Log and return what there is less of than expected."""
+        warnings = list(self.task.golden.warnings) if self.task.golden else []
+        if gone := list(self.task.shrinkage.frameworks.values()):
+            warnings.append(
+                f"The service no longer lists {enumerate_few(gone)}, which the previous night has assessed."
+            )
+        for name, (now, before) in list(self.task.shrinkage.criteria.items())[:MAX_NAMED]:
+            warnings.append(f"The service lists {now:,} criteria of {name}; it was {before:,} before.")
+        by_framework: dict[str, list[str]] = {}
+        for (framework, criterion), number in self.unanswered.most_common():
+            by_framework.setdefault(framework, []).append(f"{criterion} ({number:,})")
+        for framework, criteria in list(by_framework.items())[:MAX_NAMED]:
+            warnings.append(
+                f"The service has not answered criteria of {framework} that it lists, with the number of "
+                f"documents: {enumerate_few(criteria)}. They are asked again the next night."
+            )
+        for warning in warnings:
+            self.task.log.warning("%s", warning)
+        return warnings
+
+    def _rate(self, started_at: str) -> float:
+        """Return the cells per second, of the first attempt that has assessed some."""
+        seconds = (datetime.now(UTC) - datetime.fromisoformat(started_at)).total_seconds()
+        checkpoint, own = self.task.checkpoint, self.task.nights.own
+        completed = [cell for cell in self.task.cells if cell.state is COMPLETED]
+        if new := sum(not checkpoint.is_published(cell) for cell in completed):
+            return new / max(seconds, 0.001)
+        return float(own.facts.get(RATE, 0.0)) if own else 0.0
+
+    def lineage(self) -> Lineage:
+        """Return which texts were assessed, with an assertion for each criterion."""
+        texts: dict[str, Location] = {}  # manifests of ingestion know where they are, uuids alone do not
+        for document in self.task.documents:
+            with suppress(ComplianceInputError):  # a path in a manifest of others may be anything
+                if document.text_path:
+                    texts[document.source] = Location(document.text_path)
+        verdicts = (
+            AssertedVerdict(
+                text, f"{row['framework']}: {row['criterion']}", effective_category(row) == SUFFICIENT
+            )
+            for row in read_valid_rows(self._findings)
+            if (text := texts.get(row["source"]))
+        )
+        tables = {
+            self.task.checkpoint.manifest: len(self.task.cells),
+            self._findings: sum(cell.findings for cell in self.task.cells),
+        }
+        tables |= {self._judged[AGREEMENT].location: len(self.agreement)} if self.agreement else {}
+        golden = self.task.golden and self.task.golden.manifest
+        return Lineage(
+            tables=tables,
+            texts=[*texts.values(), *([golden] if golden else ())],
+            verdicts=chain(verdicts, self._assert(golden) if golden else ()),
+        )
+
+    def _assert(self, golden: Location) -> Iterator[AssertedVerdict]:
+        """Yield what golden documents and decisions say about the judge."""
+        for row in self.agreement:
+            name = f"{row['framework']}: {row['criterion']}"
+            if row["state"]:
+                yield AssertedVerdict(golden, name, row["state"] != DRIFTED, SAME_JUDGE)
+            if row["criterion"] and row["kappa"] is not None and row["cases"] >= MIN_CASES:
+                yield AssertedVerdict(golden, name, not row["worthless"], BETTER_THAN_CHANCE)
+
+
+def _stored_text(document: AssessedDocument) -> list[StoredObject]:
+    """Return its text as ingestion has stored it; nothing if only its uuid is known."""
+    sha256, size = document.fields.get("sha256"), document.fields.get("bytes")
+    if not document.text_path or not isinstance(sha256, str):
+        return []
+    return [StoredObject(document.text_path, sha256, size if isinstance(size, int) else None)]

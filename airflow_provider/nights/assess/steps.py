@@ -1,0 +1,116 @@
+"""The steps of a bulk assessment: submit a cell, fetch, check and store its results."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_provider.exceptions import ComplianceProtocolError
+from airflow_provider.nights.assess.cells import AssessedFramework, Cell
+from airflow_provider.nights.assess.findings import to_verdicts
+from airflow_provider.nights.assess.payloads import Fields, PayloadTemplate
+from airflow_provider.nights.bulk.items import Steps
+from airflow_provider.nights.index.spool import Spool
+from airflow_provider.runtime.event_loop import in_thread
+from airflow_provider.storage.atomic import keep
+from airflow_provider.storage.locations import Location
+from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind, to_record
+from airflow_provider.waiting.results import Record
+
+if TYPE_CHECKING:
+    from airflow_provider.client.aio import AsyncComplianceClient
+    from airflow_provider.hooks.compliance import ComplianceHook
+
+RESULT_IDS = ("uuid", "id")  # which may be those of an assessment, or of the results themselves
+
+
+@dataclass
+class AssessSteps(Steps[Cell]):
+    """What a bulk assessment does with a cell.
+
+    :param documents: the fields of each document, by source
+    :param frameworks: by id
+    :param target: returns where the results of a cell go
+    :param found: gets the verdicts of each cell
+    :ivar submitted: ids of assessments of this task, normalized
+    """
+
+    kind: ClassVar[JobKind] = ASSESSMENTS
+    noun: ClassVar[str] = "assessments"
+
+    client: AsyncComplianceClient
+    hook: ComplianceHook
+    payload: PayloadTemplate
+    documents: Mapping[str, Fields]
+    frameworks: Mapping[str, AssessedFramework]
+    target: Callable[[Cell], Location]
+    found: Spool
+    submitted: set[str] = field(default_factory=set)
+
+    async def submit(self, item: Cell) -> Record:
+        """Submit the assessment of a cell."""
+        framework = self.frameworks[item.framework_id]
+        payload = self.payload.render(self.documents[item.source], framework.fields)
+        assessment = await self.client.submit_assessment(payload)
+        self.submitted.add(_normalize_id(assessment.id))
+        return to_record(assessment)
+
+    async def fetch(self, item: Cell) -> None:
+        """Store the results byte for byte, then read the verdicts in them."""
+        self.submitted.add(_normalize_id(item.job_id))
+        body, results = await self.client.get_raw_assessment_results(item.job_id)
+        self._check(results, item.job_id)
+        item.results_sha256 = hashlib.sha256(body).hexdigest()
+        target = await in_thread(keep, self.target(item), body, item.results_sha256)
+        item.results_path = target.uri
+        self.found[item.key] = read_verdicts(self.hook, results, target)
+
+    def _check(self, results: Any, assessment_id: str) -> None:
+        """Refuse results that are not there yet, and those of another assessment; both are fetched again."""
+        if results in (None, "", {}) or self._has_only_fields(results):
+            raise ComplianceProtocolError(f"The results of assessment '{assessment_id}' are still empty.")
+        if not isinstance(results, dict):
+            return
+        try:
+            record = self.hook.translate_assessment(dict(self.client.settings.profile.convert(results)))
+        except Exception:
+            return
+        own = _normalize_id(assessment_id)
+        ids = {
+            name: _normalize_id(record[name]) for name in ("assessmentId", *RESULT_IDS) if record.get(name)
+        }
+        named = ids.get("assessmentId") or next((ids[name] for name in RESULT_IDS if name in ids), own)
+        if named != own and ("assessmentId" in ids or named in self.submitted):
+            raise ComplianceProtocolError(
+                f"The results of assessment '{assessment_id}' name another one, '{named[:100]}': check for a "
+                "cache in front of the service."
+            )
+
+    def _has_only_fields(self, results: Any) -> bool:
+        """Return whether results may be a status of the assessment: without lists, and without findings."""
+        nested = (list, dict)
+        if not isinstance(results, dict) or any(isinstance(value, nested) for value in results.values()):
+            return False
+        try:
+            return not self.hook.findings_of(results)
+        except Exception:
+            return True
+
+
+def _normalize_id(value: object) -> str:
+    return str(value).strip().strip("{}").replace("-", "").casefold()
+
+
+def read_verdicts(hook: ComplianceHook, results: Any, stored: Location) -> list[dict[str, Any]]:
+    """Return the verdicts in results; an error says where results are stored that can't be read."""
+    try:
+        return to_verdicts(hook.findings_of(results))
+    except Exception as error:
+        unreadable = ComplianceProtocolError(
+            f"The results can't be read: {error} They are stored as they are in {stored}: "
+            "clear the task once findings_of can read them."
+        )
+        unreadable.transient = False
+        raise unreadable from None

@@ -1,0 +1,334 @@
+"""A bulk assessment, from documents and frameworks to the verdict on each cell."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider.exceptions import (
+    ComplianceError,
+    ComplianceProtocolError,
+    ComplianceStorageDeniedError,
+)
+from airflow_provider.nights.assess.cells import AssessedFramework, Cell, make_cells, make_key
+from airflow_provider.nights.assess.inputs import AssessedDocument
+from airflow_provider.nights.assess.payloads import PayloadTemplate
+from airflow_provider.nights.assess.steps import AssessSteps, read_verdicts
+from airflow_provider.nights.assess.verdicts import (
+    RATE,
+    EarlierVerdicts,
+    Shrinkage,
+    find_shrinkage,
+    read_earlier_verdicts,
+    read_judged_since,
+)
+from airflow_provider.nights.bulk.checkpoint import Checkpoint
+from airflow_provider.nights.bulk.items import (
+    COMPLETED,
+    FAILED,
+    MAX_ERROR_CHARS,
+    PENDING,
+    SKIPPED,
+    SUBMITTED,
+)
+from airflow_provider.nights.index.nights import EarlierNights, estimate_seconds
+from airflow_provider.nights.index.spool import Spool
+from airflow_provider.runtime.event_loop import for_each, in_thread
+from airflow_provider.runtime.provenance import ATTEMPT_COLUMNS
+from airflow_provider.storage import names
+from airflow_provider.storage.layout import ASSESS_FOLDER, ASSESS_WORK, task_folder
+from airflow_provider.storage.locations import Location
+
+if TYPE_CHECKING:
+    from airflow_provider.client.aio import AsyncComplianceClient
+    from airflow_provider.hooks.compliance import ComplianceHook
+    from airflow_provider.nights.assess.golden import GoldenTask
+
+KIND = "assess"  # of entries in the index of nights
+ASSESSMENTS = "assessments.jsonl"
+REQUESTS_PER_ITEM = 3  # submit, one poll, results; of golden documents also their texts
+
+
+RunEngine = Callable[..., Awaitable[list[str]]]
+"""Processes cells; returns the assessments in flight: `ComplianceBulkOperator._run_engine`."""
+
+
+@dataclass
+class AssessTask:
+    """All cells of one task instance.
+
+    :param ti: the task instance
+    :param nights: earlier nights, and where this one is published
+    :param documents: those with a text
+    :param without_text: sources that have no text, and so no verdict
+    :param frameworks: by id
+    :param listed: ids of all frameworks that the service lists
+    :param expires_at: until when the task may wait for assessments, as a timestamp
+    :ivar found: the verdicts on each cell that was assessed
+    :ivar golden: golden documents, if there are any
+    :ivar judged_since: since when verdicts are by the judge that has drifted last, by framework id
+    """
+
+    hook: ComplianceHook
+    ti: Any
+    nights: EarlierNights
+    documents: Sequence[AssessedDocument]
+    without_text: Sequence[str]
+    frameworks: Mapping[str, AssessedFramework]
+    listed: Collection[str]
+    template: PayloadTemplate
+    destination: Location
+    concurrency: int
+    log: Any
+    expires_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.checkpoint = Checkpoint.for_task(
+            self.destination / task_folder(self.ti, ASSESS_WORK),
+            self.destination / task_folder(self.ti, ASSESS_FOLDER),
+            ASSESSMENTS,
+            self.ti,
+            self.expires_at,
+        )
+        self.checkpoint.account = self.hook.account_digest
+        self.cells: list[Cell] = []
+        self.found = Spool()
+        self.earlier = EarlierVerdicts()
+        self.shrinkage = Shrinkage()
+        self.golden: GoldenTask | None = None
+        self.judged_since: dict[str, str] = {}
+        self.hook.get_conn()
+
+    async def plan(self, *, changed_only: bool) -> dict[str, Any]:
+        """Return what `assess` would do, and what that would cost; send nothing."""
+        async with await self.hook.get_async_conn() as client:
+            await self._make_cells(client)
+        known = await in_thread(self.checkpoint.read, Cell)
+        self.cells, _ = resume_cells(self.cells, known, is_new_attempt=True)
+        await self._read_earlier(changed_only=changed_only)
+        self._carry_forward({})
+        to_do = [cell for cell in self.cells if cell.state is PENDING]
+        golden, texts = await self.golden.plan() if self.golden else (0, 0)
+        items = len(to_do) + golden + texts
+        changed = sum(bool(self.earlier.before.get(cell.key)) for cell in to_do)
+        carried = sum(cell.state is SKIPPED for cell in self.cells)
+        entries = await in_thread(lambda: list(self.nights.entries()))
+        plan = {
+            "dry_run": True,
+            "new": len(to_do) - changed,
+            "changed": changed,
+            "carried": carried,
+            "kept": len(self.cells) - len(to_do) - carried,
+            "golden": golden,
+            "requests": REQUESTS_PER_ITEM * items,
+            "seconds": estimate_seconds(items, (entry.facts.get(RATE, 0.0) for entry in entries)),
+        }
+        self.log.info("Dry run, nothing was sent: %s", json.dumps(plan))
+        return plan
+
+    async def assess(self, run_engine: RunEngine, *, is_new_attempt: bool, changed_only: bool) -> list[str]:
+        """Assess what is left; return the assessments in flight."""
+        async with await self.hook.get_async_conn() as client:
+            await self._make_cells(client)
+            known = await in_thread(self.checkpoint.read, Cell)
+            if self.golden and (
+                in_flight := await self.golden.assess(
+                    client, known, run_engine, is_new_attempt=is_new_attempt
+                )
+            ):
+                return in_flight
+            left_over = self._find_left_over(known, is_new_attempt=is_new_attempt)
+            self.cells, outdated = resume_cells(self.cells, known, is_new_attempt=is_new_attempt)
+            outdated += [cell.job_id for cell in left_over if not cell.state.is_final]
+            await self._read_earlier(changed_only=changed_only)
+            self._carry_forward(known)
+            if is_new_attempt:  # after a deferral only when all are completed: there may be many
+                await self.read_known(self.cells)
+            steps = self.make_steps(client, self.documents)
+            in_flight = await run_engine(client, self.cells, steps, self.checkpoint, outdated)
+            while not in_flight and not await self.read_known(self.cells):
+                in_flight = await run_engine(client, self.cells, steps, self.checkpoint, ())
+            for cell in left_over:
+                self.checkpoint.append(cell.reset())
+            await self.checkpoint.flush()
+            if not in_flight:
+                await self._explain_failures(client)
+            return in_flight
+
+    def make_steps(self, client: AsyncComplianceClient, documents: Iterable[AssessedDocument]) -> AssessSteps:
+        """Return what is done with cells of these documents."""
+        return AssessSteps(
+            client,
+            self.hook,
+            self.template,
+            {document.source: document.fields for document in documents},
+            self.frameworks,
+            self._target,
+            self.found,
+        )
+
+    async def _make_cells(self, client: AsyncComplianceClient) -> None:
+        self.documents = await hash_texts(client, self.documents, self.concurrency, self.log)
+        frameworks = list(self.frameworks.values())
+        self.cells = make_cells(self.documents, frameworks, self.template, self.hook.account_digest)
+
+    def _find_left_over(self, known: Mapping[str, Cell], *, is_new_attempt: bool) -> list[Cell]:
+        """Return assessments of documents and frameworks that this attempt does not have any more.
+
+        After a deferral that is an error: else the rows of a framework that the service does not list for a
+        moment would be missing.
+        """
+        keys = {cell.key for cell in self.cells}
+        left_over = [
+            cell for key, cell in known.items() if key not in keys and cell.job_id and not cell.is_golden
+        ]
+        if left_over and not is_new_attempt:
+            gone = sorted({cell.framework for cell in left_over if cell.framework_id not in self.frameworks})
+            what = f"lists the frameworks {', '.join(gone)}" if gone else "has all documents"
+            raise ComplianceProtocolError(
+                f"The service no longer {what} that this attempt started with. A retry assesses what there "
+                "is then."
+            )
+        return left_over
+
+    async def _read_earlier(self, *, changed_only: bool) -> None:
+        """Read what earlier nights say about the cells, and which frameworks they had."""
+        account = self.hook.account_digest
+        self.judged_since = await in_thread(read_judged_since, self.nights, account) | self.judged_since
+        self.shrinkage = await in_thread(
+            find_shrinkage, self.nights, account, list(self.frameworks.values()), self.listed
+        )
+        gone = [
+            make_key(document.source, key) for document in self.documents for key in self.shrinkage.frameworks
+        ]
+        self.earlier = await in_thread(
+            read_earlier_verdicts,
+            self.nights,
+            account,
+            self.cells,
+            gone=gone,
+            changed_only=changed_only,
+            judged_since=self.judged_since,
+        )
+
+    def _carry_forward(self, known: Mapping[str, Cell]) -> None:
+        """Let cells that an earlier night has decided point to that verdict.
+
+        :param known: cells of earlier attempts
+        """
+        for cell in self.cells:
+            if cell.state is not PENDING or (carried := self.earlier.carried.get(cell.key)) is None:
+                continue
+            for name, value in carried.items():
+                setattr(cell, name, value)
+            cell.advance(SKIPPED)
+            before = known.get(cell.key)
+            if before and before.state is SKIPPED and before.job_id == cell.job_id:
+                for name in ATTEMPT_COLUMNS:  # it is still the verdict of that attempt
+                    setattr(cell, name, getattr(before, name))
+            elif before:
+                self.checkpoint.append(cell)  # else what was before would count again after a deferral
+
+    async def read_known(self, cells: Sequence[Cell]) -> bool:
+        """Read the verdicts on cells that an earlier attempt has completed; return whether all were there.
+
+        What is gone is to be fetched again.
+        """
+
+        async def read(number: int) -> None:
+            cell = cells[number]
+            location = Location(cell.results_path)
+            try:
+                data = await in_thread(location.read) or b""
+                if cell.results_sha256 != hashlib.sha256(data).hexdigest():
+                    raise ValueError(f"'{location}' is missing or was overwritten.")
+                self.found[cell.key] = read_verdicts(self.hook, json.loads(data), location)
+            except (ComplianceProtocolError, ComplianceStorageDeniedError, ValueError):
+                cell.state = SUBMITTED
+
+        completed = [
+            number
+            for number, cell in enumerate(cells)
+            if cell.state is COMPLETED and cell.key not in self.found
+        ]
+        await for_each(read, completed, 2 * self.concurrency)
+        return all(cells[number].state is COMPLETED for number in completed)
+
+    async def _explain_failures(self, client: AsyncComplianceClient) -> None:
+        """Say what to do about documents that the service no longer knows."""
+        failed = [cell for cell in self.cells if cell.state is FAILED]
+        if not failed:
+            return
+        try:
+            jobs = await client.get_statuses({cell.uuid for cell in failed})
+        except ComplianceError as error:
+            self.log.info("Could not check whether the service knows the documents that failed: %s", error)
+            return
+        for cell in failed:
+            if cell.uuid not in jobs:
+                advice = (
+                    f"The service does not know job {cell.uuid} of this document. Clear the ingest task, "
+                    "which submits it again unless `delete_after` is set, then this one."
+                )
+                cell.error = f"{advice} {cell.error}"[:MAX_ERROR_CHARS]
+
+    def _target(self, cell: Cell) -> Location:
+        name = f"{names.safe(cell.framework)}-{names.digest(cell.key)}-{names.digest(cell.job_id)}.json"
+        return self.destination / "results" / name
+
+
+def resume_cells(
+    cells: Sequence[Cell], earlier: Mapping[str, Cell], *, is_new_attempt: bool
+) -> tuple[list[Cell], list[str]]:
+    """Return all cells, each as far as earlier attempts have come, and outdated assessments in flight.
+
+    :param is_new_attempt: failed cells are assessed again; not so after a deferral, except if the connection
+        has another account since
+    """
+    resumed: list[Cell] = []
+    outdated: list[str] = []
+    for cell in cells:
+        known = earlier.get(cell.key)
+        if known is None or known.state is SKIPPED:
+            resumed.append(cell)  # what was carried forward is so again
+        elif not is_new_attempt and known.account == cell.account:
+            resumed.append(known)  # with the framework as it was when the assessment was submitted
+        elif known.is_same_input(cell):
+            resumed.append(known.for_retry())
+        else:
+            if known.job_id and not known.state.is_final:
+                outdated.append(known.job_id)
+            resumed.append(replace(cell, attempts=known.attempts))
+    for cell in resumed:
+        cell.is_resumed = bool(cell.job_id)
+    return resumed, outdated
+
+
+async def hash_texts(
+    client: AsyncComplianceClient, documents: Sequence[AssessedDocument], concurrency: int, log: Any
+) -> list[AssessedDocument]:
+    """Return the documents with the hashes of their texts, read from the service where they are unknown."""
+    hashed = list(documents)
+
+    async def add_hash(number: int) -> None:
+        document = hashed[number]
+        try:
+            hashed[number] = replace(document, text_sha256=await hash_text(client, document.uuid))
+        except ComplianceError as error:
+            log.warning("Could not read the text of '%s': %s", document.source, error)
+
+    unknown = [number for number, document in enumerate(hashed) if not document.text_sha256]
+    await for_each(add_hash, unknown, concurrency)
+    return hashed
+
+
+async def hash_text(client: AsyncComplianceClient, uuid: str) -> str:
+    """Return the SHA-256 of the text of a job, read from the service."""
+    digest = hashlib.sha256()
+    async with client.stream_content(uuid) as pieces:
+        async for piece in pieces:
+            digest.update(piece)
+    return digest.hexdigest()

@@ -1,0 +1,250 @@
+"""What earlier nights below the same root say about tonight's cells: their tables are the index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any
+
+from airflow_provider.nights.assess.cells import AssessedFramework, Cell, cell_key
+from airflow_provider.nights.assess.findings import VERDICT_COLUMNS
+from airflow_provider.nights.index.nights import EarlierNights, Entry, entries_with
+from airflow_provider.nights.index.spool import Spool
+
+TABLE, FINDINGS = "assessments", "findings"  # names of tables in an entry
+# Facts of an entry.
+ROOT, RATE, FRAMEWORKS, JUDGED_SINCE = "root", "cells_per_second", "frameworks", "judged_since"
+
+Row = Mapping[str, Any]
+
+
+@dataclass
+class EarlierVerdicts:
+    """What is known about tonight's cells, by their keys.
+
+    :param carried: fields of cells that an earlier night has decided; `verdicts` are the verdicts on them
+    :param before: category and `first_seen` of each criterion in the night that a cell is compared with
+    :param causes: why a cell may have another verdict than in that night: see `Cell.find_cause`
+    :param compared_with: the newest of those nights
+    """
+
+    carried: dict[str, dict[str, Any]] = field(default_factory=dict)
+    verdicts: Spool = field(default_factory=Spool)
+    before: Spool = field(default_factory=Spool)
+    causes: dict[str, str] = field(default_factory=dict)
+    compared_with: str = ""
+
+
+@dataclass
+class _Wanted:
+    """What to read in the findings of one entry, by the keys of its own cells.
+
+    :param carried: tonight's cells that get the same verdict, each with its new fields
+    :param compared: the cells to compare with
+    """
+
+    entry: Entry
+    carried: dict[str, list[tuple[str, dict[str, Any]]]] = field(default_factory=dict)
+    compared: dict[str, str] = field(default_factory=dict)  # to the same key, in memory once
+
+
+def read_earlier_verdicts(
+    nights: EarlierNights,
+    account: str,
+    cells: Iterable[Cell],
+    *,
+    gone: Iterable[str] = (),
+    changed_only: bool = True,
+    judged_since: Mapping[str, str] | None = None,
+) -> EarlierVerdicts:
+    """Read what earlier nights say about cells.
+
+    :param account: of the service
+    :param gone: keys of cells of frameworks that are no longer listed, which are only compared with
+    :param changed_only: whether to carry verdicts forward
+    :param judged_since: verdicts on a framework that are older are not carried forward, by its id
+    """
+    cells = list(cells)
+    by_key = {cell.key: cell for cell in cells}
+    wanted: dict[str, _Wanted] = {}
+    carried = find_carried(nights, account, cells, judged_since or {}) if changed_only else ()
+    for cell, entry, row in carried:
+        place = wanted.setdefault(entry.path, _Wanted(entry))
+        fields = _carry(row, entry, nights.root.uri)
+        place.carried.setdefault(cell_key(row), []).append((cell.key, fields))
+    found = EarlierVerdicts()
+    for key, entry, row in find_compared(nights, account, cells, gone):
+        if own := by_key.get(key):
+            found.causes.setdefault(own.key, own.find_cause(row))
+        wanted.setdefault(entry.path, _Wanted(entry)).compared[key] = own.key if own else key
+        found.compared_with = max(found.compared_with, entry.night.at)
+    for place in sorted(wanted.values(), key=lambda place: place.entry.night.at, reverse=True):
+        _read_findings(place, found)
+    return found
+
+
+def find_carried(
+    nights: EarlierNights, account: str, cells: Iterable[Cell], judged_since: Mapping[str, str]
+) -> Iterator[tuple[Cell, Entry, Row]]:
+    """Yield the newest verdict on each cell: of the same source, else of an equal text of another one.
+
+    :param account: of the service; only verdicts of the same one are carried forward
+    :param judged_since: see `read_earlier_verdicts`
+    """
+    wanted: dict[str, dict[str, Cell]] = {}
+    for cell in cells:
+        if digest := cell.digest:
+            wanted.setdefault(digest, {})[cell.key] = cell
+    of_any: dict[str, tuple[Entry, Row]] = {}
+    row: Row
+    entries = (entry for entry in nights.entries(same_time=True) if entry.account == account)
+    for entry in entries_with(entries, TABLE, wanted):
+        for row in entry.rows(TABLE):
+            digest = row["cell"]
+            # Criteria that the service has not answered are asked again.
+            if digest not in wanted or row["status"] != "COMPLETED" or row["unanswered"]:
+                continue
+            since = judged_since.get(row["framework_id"])
+            if since and to_utc(row["completed_at"]) < since:
+                continue  # by a judge that has drifted since
+            of_any.setdefault(digest, (entry, row))
+            if (key := cell_key(row)) in wanted[digest]:
+                yield wanted[digest].pop(key), entry, row
+                if not wanted[digest]:
+                    del wanted[digest]
+    for digest, (entry, row) in of_any.items():
+        for cell in wanted.get(digest, {}).values():
+            yield cell, entry, row
+
+
+def find_compared(
+    nights: EarlierNights, account: str, cells: Iterable[Cell], gone: Iterable[str] = ()
+) -> Iterator[tuple[str, Entry, Row]]:
+    """Yield what each cell is compared with: earlier nights of this task, back to one with all answers.
+
+    If the task has none, verdicts of other tasks count that were made with the same payload.
+
+    :param account: of the service; only verdicts of the same one are compared with
+    """
+    payloads = {cell.key: cell.payload_digest for cell in cells}
+    missing = {*payloads, *gone}
+    found: set[str] = set()
+    for is_own in (True, False):
+        for entry in entries_with(entries_of(nights, account, is_own=is_own), TABLE, missing):
+            for row in entry.rows(TABLE) if entry.is_intact(FINDINGS) else ():
+                key = cell_key(row)
+                if key not in missing or row["status"] != "COMPLETED":
+                    continue
+                if is_own or payloads[key] == row["payload_digest"]:
+                    yield key, entry, row
+                    found.add(key)
+                    if not row["unanswered"]:
+                        missing.discard(key)
+        missing = payloads.keys() - found
+
+
+def entries_of(nights: EarlierNights, account: str, *, is_own: bool = True) -> Iterator[Entry]:
+    """Yield the entries of this task, or those of others, with the same account."""
+    for entry in nights.entries():
+        if entry.account == account and entry.task.is_same_task(nights.task) is is_own:
+            yield entry
+
+
+def _read_findings(place: _Wanted, found: EarlierVerdicts) -> None:
+    """Read the findings of one entry; a verdict whose findings are not all there is not carried forward."""
+    left = dict(place.carried)
+
+    def add(key: str, rows: list[Row]) -> None:
+        if key in place.compared:
+            before = {row["criterion"]: (row["category"], row["first_seen"]) for row in rows}
+            found.before[place.compared[key]] = before | (found.before.get(key) or {})
+        verdicts = [{name: row[name] for name in VERDICT_COLUMNS} for row in rows]
+        for own, fields in left.pop(key, ()):
+            if len(rows) == fields["findings"]:
+                found.carried[own], found.verdicts[own] = fields, verdicts
+
+    for key, rows in groupby(place.entry.rows(FINDINGS), cell_key):
+        if key in place.compared or key in left:
+            add(key, list(rows))
+    for key in list(left):
+        add(key, [])  # the service has found nothing
+
+
+def _carry(row: Row, entry: Entry, root: str) -> dict[str, Any]:
+    """Return the fields of a cell that is carried forward."""
+    own = {"run": entry.night.run, "night": entry.night.at, "assessment_id": row["assessment_id"]}
+    path, old_root = str(row["results_path"] or ""), str(entry.facts.get(ROOT) or root)
+    if path.startswith(old_root):  # the whole tree may have been moved since
+        path = root + path.removeprefix(old_root)
+    return {
+        "job_id": row["assessment_id"],
+        "completed_at": row["completed_at"],
+        "results_path": path,
+        "results_sha256": row["results_sha256"],
+        "findings": row["findings"],
+        "carried_from": row["carried_from"] or own,
+    }
+
+
+@dataclass(frozen=True)
+class Shrinkage:
+    """What the service lists no more of what the previous night had.
+
+    :param frameworks: names of frameworks, by id
+    :param criteria: how many criteria a framework has, and had before, by its name
+    """
+
+    frameworks: Mapping[str, str] = field(default_factory=dict)
+    criteria: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+def describe_frameworks(frameworks: Iterable[AssessedFramework]) -> dict[str, tuple[str, int]]:
+    """Return the fact that the next night compares its frameworks with: name and number of criteria."""
+    return {framework.id: (framework.code_name, len(framework.criteria)) for framework in frameworks}
+
+
+def to_utc(at: object) -> str:
+    """Return a time so that it compares with others: services have time zones; empty if it is none."""
+    try:
+        time = datetime.fromisoformat(str(at))
+    except ValueError:
+        return ""
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC).isoformat("T", "microseconds")
+
+
+def read_judged_since(nights: EarlierNights, account: str) -> dict[str, str]:
+    """Return when it was known last that the judge of a framework had drifted, by framework id.
+
+    Every night keeps what the night before knew: a verdict that is older is never carried forward again.
+    These are times of the clock, because another run may have an equal or a later logical date.
+    """
+    known: dict[str, str] = {}
+    newest = ""
+    for entry in entries_of(nights, account):
+        if entry.night.at < newest:
+            break
+        newest = entry.night.at
+        for key, at in entry.facts.get(JUDGED_SINCE, {}).items():
+            known[key] = max(at, known.get(key, ""))
+    return known
+
+
+def find_shrinkage(
+    nights: EarlierNights, account: str, frameworks: Iterable[AssessedFramework], listed: Iterable[str]
+) -> Shrinkage:
+    """Compare frameworks with those of the newest earlier night of this task with the same account.
+
+    :param listed: ids of all frameworks that the service lists, also those that are not wanted
+    """
+    own = next(entries_of(nights, account), None)
+    before: Mapping[str, Any] = own.facts.get(FRAMEWORKS, {}) if own else {}
+    return Shrinkage(
+        {key: name for key, (name, _) in before.items() if key not in set(listed)},
+        {
+            framework.code_name: (len(framework.criteria), before[framework.id][1])
+            for framework in frameworks
+            if framework.id in before and len(framework.criteria) < before[framework.id][1]
+        },
+    )

@@ -1,0 +1,160 @@
+"""How far a bulk task has come, and how it ends: progress in the log, missing rows, too many failures."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from airflow_provider.exceptions import ComplianceError
+from airflow_provider.nights.bulk.items import COMPLETED, FAILED, SKIPPED, Item, ItemState
+from airflow_provider.redaction.text import generalize
+from airflow_provider.runtime.non_retryable import as_non_retryable
+from airflow_provider.runtime.params import MaxFailed, count_allowed
+
+LOG_INTERVAL_SECONDS = 10.0
+WAVE_SECONDS = 1.0  # in which retries are logged together
+MAX_FAILURES_SHOWN = 5  # reasons, or items
+
+
+class Counts(Counter[ItemState]):
+    """How many items are in which state."""
+
+    @property
+    def done(self) -> int:
+        """How many are in a final state."""
+        return self[COMPLETED] + self[FAILED] + self[SKIPPED]
+
+
+class Progress:
+    """Reports progress: a line in the log every few seconds.
+
+    :param noun: what the items are, in the plural
+    """
+
+    def __init__(self, counts: Counts, total: int, noun: str, log: Any) -> None:
+        self._counts = counts
+        self._total = total
+        self._noun = noun
+        self._log = log
+        self._since = time.monotonic()
+        self._done_before = counts.done
+
+    async def run(self) -> None:
+        """Report until this is cancelled."""
+        while True:
+            await asyncio.sleep(LOG_INTERVAL_SECONDS)
+            self._log.info("%s", self.line())
+
+    def line(self) -> str:
+        """Return the progress as one line."""
+        counts, done = self._counts, self._counts.done
+        rate = (done - self._done_before) / max(time.monotonic() - self._since, 0.001)
+        left = f", about {_duration((self._total - done) / rate)} left" if rate and done < self._total else ""
+        return (
+            f"{done:,} of {self._total:,} {self._noun}: {counts[COMPLETED]:,} completed, "
+            f"{counts[FAILED]:,} failed, {counts[SKIPPED]:,} skipped; {rate:.1f}/s{left}"
+        )
+
+
+class RetryLog:
+    """Logs retries in waves: one line for all items that meet the same error at about the same time.
+
+    :param noun: what the items are, in the plural
+    """
+
+    def __init__(self, noun: str, log: Any) -> None:
+        self._noun = noun
+        self._log = log
+        self._waves: dict[tuple[str, str], dict[str, Item]] = {}
+
+    def add(self, item: Item, delay: float) -> None:
+        """Log soon that an item is retried after a delay, because of its last error."""
+        if not self._waves:
+            asyncio.get_running_loop().call_later(WAVE_SECONDS, self.flush)
+        self._waves.setdefault((f"{delay:.0f} s", _generalize(item, item.last_error)), {})[item.key] = item
+
+    def flush(self) -> None:
+        """Log what was added."""
+        for (delay, _), wave in self._waves.items():
+            item, more = next(iter(wave.values())), len(wave) - 1
+            what = f"'{item.label}' and {more:,} more {self._noun}" if more else f"'{item.label}'"
+            self._log.warning("Retrying %s in %s: %s", what, delay, item.last_error)
+        self._waves.clear()
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def check_rows(
+    items: Sequence[Item], keys: Sequence[str], error_type: type[ComplianceError], *others: str
+) -> None:
+    """Raise if something is wrong with the rows, before anything is called a success.
+
+    :param others: what else is wrong
+    """
+    problems = list(others)
+    if Counter(item.key for item in items) != Counter(keys):
+        problems.append(f"there are {len(items)} rows for {len(keys)} items, or rows of other items")
+    if unfinished := [item.label for item in items if not item.state.is_final]:
+        problems.append(f"{len(unfinished)} are not finished, such as '{unfinished[0]}'")
+    if problems:
+        raise error_type(
+            f"The rows of this task are inconsistent: {'; '.join(problems)}. Nothing was published. Clear it "
+            "to resume; if that does not help, remove its folder below _work/, and report this bug."
+        )
+
+
+def check_failures(
+    items: Sequence[Item],
+    max_failed: MaxFailed,
+    report: object,
+    noun: str,
+    error_type: type[ComplianceError],
+    log: Any,
+) -> None:
+    """Fail the task if too many items have failed; without retries if too many failures are permanent.
+
+    :param report: its address
+    :param noun: what the items are, in the plural
+    :param error_type: what to raise
+    """
+    failed = [item for item in items if item.state is FAILED]
+    if not failed:
+        return
+    groups: dict[str, list[Item]] = {}
+    for item in failed:
+        groups.setdefault(_generalize(item, item.error), []).append(item)
+    largest = sorted(groups.items(), key=lambda group: -len(group[1]))
+    reasons = [_describe_failures(noun, *group) for group in largest[:MAX_FAILURES_SHOWN]]
+    if more := sum(len(group) for _, group in largest[MAX_FAILURES_SHOWN:]):
+        reasons.append(f"And {more:,} more.")
+    summary, allowed = f"{len(failed)} of {len(items)} {noun} failed", count_allowed(max_failed, len(items))
+    if len(failed) <= allowed:
+        # A line for each: Airflow's log view does not wrap lines.
+        for line in (f"{summary}, which max_failed={max_failed} allows.", *reasons, f"Report: {report}"):
+            log.warning("%s", line)
+        return
+    error = error_type(
+        f"{summary}, more than max_failed={max_failed} allows. {' '.join(reasons)} "
+        f"The others are written. Report: {report}"
+    )
+    is_permanent = sum(item.is_permanent_failure for item in failed) > allowed
+    raise as_non_retryable(error) if is_permanent else error
+
+
+def _generalize(item: Item, error: str) -> str:
+    """Return an error without what is specific to an item, to group items by it."""
+    return generalize(error.replace(f"'{item.label}'", "'…'"))
+
+
+def _describe_failures(noun: str, reason: str, failed: Sequence[Item]) -> str:
+    """Return a sentence on items that failed for the same reason, with the name of the first."""
+    first = f"'{failed[0].label}'"
+    if len(failed) == 1:
+        error = failed[0].error.removesuffix(".")
+        return f"{error}." if first in error else f"{first}: {error}."
+    return f"{len(failed):,} {noun}, such as {first}: {reason.removesuffix('.')}."

@@ -1,0 +1,325 @@
+"""Close a night: take its manifests into the evidence, and last add its record to the chain."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import platform
+import re
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from airflow import __version__ as airflow_version
+
+from airflow_provider.exceptions import (
+    ComplianceError,
+    ComplianceInputError,
+    ComplianceStorageError,
+    ComplianceSupersededError,
+)
+from airflow_provider.nights.evidence.chain import Chain, ChainRecord
+from airflow_provider.nights.evidence.history import RecordKey, find_earlier, read_documents, task_of
+from airflow_provider.nights.evidence.holds import ERASED, ERASURE, RECORD_VERSION, check_not_erasing
+from airflow_provider.nights.evidence.manifests import REVIEW, Outputs, States, find_unsuccessful
+from airflow_provider.nights.evidence.tables import NightTable, below, is_below, store_once
+from airflow_provider.nights.evidence.timestamps import stamp
+from airflow_provider.nights.evidence.totals import NightCounts
+from airflow_provider.nights.index.nights import Night
+from airflow_provider.nights.reports import night as pages
+from airflow_provider.runtime.provenance import describe_attempt, is_newer, read_provenance
+from airflow_provider.storage.layout import NIGHT_FOLDER, RULES
+from airflow_provider.storage.locations import Location
+from airflow_provider.waiting.frameworks.catalog import compare_rules
+
+NAMED_TASKS = 10  # in the log
+MAX_VANISHED = 1_000  # documents that the report names
+TRANSFERS = 8  # of manifests at the same time
+FAILURES = ("failed", "assessments_failed", "missing", "failed_tasks", "vanished", "gone_frameworks")
+
+
+def check_root(destination: Location, root: Location) -> None:
+    """Refuse a root that the evidence is not below: no one could verify a copy of it."""
+    if not is_below(destination, root):
+        raise ComplianceInputError(
+            f"The destination '{destination}' is not below the root '{root}'. Make the root a prefix of it, "
+            "written the same way, with the same connection."
+        )
+
+
+class Closing:
+    """Closes the night of a task's DAG run.
+
+    :param states: of the tasks of the night
+    :param writers: tasks that leave a manifest if they succeed
+    :param root: where the chain is
+    """
+
+    def __init__(
+        self,
+        context: Any,
+        outputs: Outputs,
+        states: States,
+        destination: Location,
+        root: Location,
+        log: Any,
+        writers: Collection[str] = (),
+    ) -> None:
+        check_root(destination, root)
+        self._ti = context["ti"]
+        self._outputs = outputs
+        self._missing, self._failed = find_unsuccessful(self._ti, outputs, states, writers)
+        self._tasks = {task_id for task_id, _ in states}
+        self._destination = destination
+        self._root = root
+        self._log = log
+        self._provenance = read_provenance(context)
+        night, dag_id = Night.of(context), str(self._ti.dag_id)
+        self._key = RecordKey(
+            night.at, dag_id, night.run, below(destination, root), task_of(self._provenance)
+        )
+        self._chain = Chain(root)
+        self._tables: list[NightTable] = []
+
+    def run(self) -> tuple[ChainRecord, str]:
+        """Write the evidence, and last the record; return it, and the headline of the night."""
+        if self._missing:
+            more = len(self._missing) - NAMED_TASKS
+            self._log.warning(
+                "Tasks of this night that left no manifest: %s%s. See the logs of those that failed, then "
+                "clear them with all tasks downstream.",
+                ", ".join(self._missing[:NAMED_TASKS]),
+                f" and {more} more" if more > 0 else "",
+            )
+        self._read_after = max(self._chain.numbers(), default=0)
+        with tempfile.TemporaryDirectory(prefix="night-") as folder:
+            self._tables = self._copy_all(Path(folder))
+            counts = self._read_and_seal()
+            entry = self._chain.append(functools.partial(self._make_record, counts))
+        self._log.info("The record of the night is %s, SHA-256 %s.", entry.uri, entry.sha256)
+        stamp(self._chain, entry)
+        return entry, pages.summarize_night(entry.record, counts.documents, counts.verdicts)[2]
+
+    def _make_record(self, counts: NightCounts, head: ChainRecord | None) -> dict[str, Any] | ChainRecord:
+        """Return the record that comes after the head, or the one that has closed the night with the same."""
+        self._check_erasures(head)
+        revision, nights = find_earlier(self._chain, head, self._key)
+        if revision:
+            self._check_superseded(revision)
+        if revision and self._is_closed_by(revision):
+            self._log.info("This night is closed already, and no manifest has changed: nothing is added.")
+            return revision
+        totals = counts.as_dict()
+        compared, vanished, named = self._find_vanished(nights, counts)
+        gone = self._find_gone(nights, totals["frameworks"])
+        totals |= {
+            "vanished": vanished,
+            "gone_frameworks": len(gone),
+            "missing": len(self._missing),
+            "failed_tasks": len(self._failed),
+        }
+        record = {
+            "version": RECORD_VERSION,
+            "night": self._key.at,
+            "run": self._key.run,
+            "series": self._key.series,
+            "revision": revision.record.get("revision", 1) + 1 if revision else 1,
+            "replaces": revision.reference if revision else None,
+            "root": self._root.uri,
+            "destination": self._key.destination,
+            "closed_at": datetime.now(UTC).isoformat(),
+            **self._provenance,
+            "airflow_version": airflow_version,
+            "python_version": platform.python_version(),
+            "manifests": [table.describe(self._root) for table in self._tables],
+            "missing": self._missing,
+            "failed_tasks": self._failed,
+            "gone_frameworks": gone,
+            "warnings": self._outputs.warnings,
+            "objects": [_describe_rules(sha256, name) for sha256, name in sorted(counts.rules.items())],
+            "compared_with": compared,
+            "totals": totals,
+        }
+        page = pages.render_night(
+            {**record, "previous": head.reference if head else None},
+            counts.documents,
+            counts.verdicts,
+            counts.judge,
+            trend=[(night.record.get("night"), night.record.get("totals")) for night in nights],
+            vanished=named,
+            rules=self._compare_rules(nights, counts.rules),
+        )
+        return {**record, "report": self._store_report(page)}
+
+    # -- what the night has left
+
+    def _copy_all(self, folder: Path) -> list[NightTable]:
+        """Copy all manifests to temporary files: what is read more than once must not change meanwhile."""
+        manifests = self._outputs.manifests
+        for manifest in manifests:
+            _ = manifest.decisions or manifest.location.fs  # asks Airflow for the connection, in this thread
+        return _in_parallel(
+            lambda number: NightTable.take(
+                manifests[number], folder / str(number), self._destination, self._root, self._count_erased
+            ),
+            range(len(manifests)),
+        )
+
+    def _read_and_seal(self) -> NightCounts:
+        """Return what the tables say, and store their digests."""
+        counts = NightCounts(self._tables)
+        self._check_rows()
+        _in_parallel(lambda table: table.seal(self._root), self._tables)
+        return counts
+
+    def _count_erased(self, location: Location) -> int:
+        """Return how many rows of a table were erased."""
+        name, records = below(location, self._root), self._chain.newest_first(self._chain.find_head())
+        kinds = (ERASURE, ERASED)
+        found = (one.record.get("rows") or {} for one in records if one.record.get("kind") in kinds)
+        return sum(rows.get(name, 0) for rows in found)
+
+    def _check_rows(self) -> None:
+        """Refuse a table that has lost rows since its task has returned their number."""
+        for table in self._tables:
+            found, returned = table.counts.total(), table.manifest.rows
+            if found < returned and found + self._count_erased(table.location) < returned:
+                raise ComplianceInputError(
+                    f"The manifest '{table.manifest.uri}' has lost rows: it has {found:,}, but its task "
+                    f"returned the numbers of {returned:,}. Clear the task that wrote it."
+                )
+
+    def _is_closed_by(self, revision: ChainRecord) -> bool:
+        """Return whether a revision has all that this task has, and nothing else.
+
+        What another task of the run has added of reviews does not count: this task knows nothing of them.
+        """
+        record, mine = revision.record, [table.describe(self._root) for table in self._tables]
+        tables, missing, failed = record["manifests"], record.get("missing"), record.get("failed_tasks")
+        if task_of(record) != self._key.task:
+            tables = [table for table in tables if table in mine or table["kind"] != REVIEW]
+            missing, failed = (list(filter(self._is_upstream, names or ())) for names in (missing, failed))
+        is_same = (tables, missing, failed) == (mine, self._missing, self._failed)
+        return is_same and record.get("run") == self._key.run  # another run is another attempt at the night
+
+    def _is_upstream(self, instance: str) -> bool:
+        """Return whether this task knows the state of a task instance, such as `ingest[3] (failed)`."""
+        return re.split(r"\[| \(", instance)[0] in self._tasks
+
+    def _check_erasures(self, head: ChainRecord | None) -> None:
+        """Stop if documents are erased now, or were since the tables were read: a retry reads them again."""
+        check_not_erasing(head, "A night can be closed")
+        numbers = range(self._read_after + 1, head.number + 1 if head else 0)
+        if any(self._chain.read(number).record.get("kind") == ERASURE for number in numbers):
+            raise ComplianceStorageError("Documents were erased while the night was being closed: retry.")
+
+    def _check_superseded(self, revision: ChainRecord) -> None:
+        """Stop if a newer attempt has closed the night while this one was running: it knows better."""
+        if task_of(revision.record) != self._key.task:
+            return  # the attempts of another task tell nothing
+        # It had started when it closed the night.
+        closed_at = datetime.fromisoformat(str(revision.record["closed_at"])).timestamp()
+        closer = {"try_number": revision.record.get("try_number"), "started_at": closed_at}
+        if is_newer(closer, describe_attempt(self._ti)):
+            raise ComplianceSupersededError.by(closer)
+
+    # -- compared with earlier nights
+
+    def _find_gone(self, nights: Sequence[ChainRecord], frameworks: Iterable[str]) -> list[str]:
+        """Return the frameworks of the latest earlier night with verdicts that have none tonight."""
+        before = next((found for night in nights if (found := _total(night, "frameworks"))), ())
+        gone = sorted(set(before).difference(frameworks))
+        if gone:
+            self._log.warning("Without a verdict tonight, unlike before: %s.", ", ".join(gone))
+        return gone
+
+    def _find_vanished(
+        self, nights: Sequence[ChainRecord], counts: NightCounts
+    ) -> tuple[dict[str, Any] | None, int, list[str]]:
+        """Return the latest earlier night with documents, how many of them vanished, and which."""
+        night = next((night for night in nights if _total(night, "documents")), None)
+        if night is None:
+            return None, 0, []
+        total, lost = int(_total(night, "documents")), 0
+        found: dict[str, None] = {}
+        try:
+            for row in read_documents(self._chain, self._chain.read(night.number)):
+                if not counts.has_document(row):
+                    found[str(row["source"])] = None
+        except (ComplianceError, FileNotFoundError, KeyError, TypeError) as error:
+            if getattr(error, "transient", False):
+                raise
+            self._log.warning("Could not compare with the documents of an earlier night: %s", error)
+            lost = total - counts.documents.total
+        compared = {**night.reference, "night": night.record.get("night"), "documents": total}
+        # Not those of `total` that are not in its tables: they were erased since.
+        return compared, max(len(found), lost), list(found)[:MAX_VANISHED]
+
+    def _compare_rules(
+        self, nights: Sequence[ChainRecord], rules: Mapping[str, str]
+    ) -> list[tuple[str, str, str, str, str]]:
+        """Return what changed in the rules of frameworks: framework, criterion, field, before and after."""
+        listed = next(filter(None, (_rules_in(night.record) for night in nights)), {})
+        before = {name: sha256 for sha256, name in listed.items()}
+        changes: list[tuple[str, str, str, str, str]] = []
+        folder = self._root / RULES
+        for name, sha256 in sorted((name, sha256) for sha256, name in rules.items()):
+            location, earlier = folder / f"{sha256}.json", folder / f"{before.get(name)}.json"
+            if not (content := location.read()):
+                self._log.warning(
+                    "The rules of %s are not at '%s': give the same root to the assess task.", name, location
+                )
+            elif sha256 not in listed and name in before and (then := earlier.read()):
+                changes += ((name, *change) for change in compare_rules(then, content))
+        return changes
+
+    def _store_report(self, page: str) -> dict[str, str]:
+        """Write the page, under a name that has its digest; return how a record refers to it."""
+        data = page.encode("utf-8", "replace")
+        sha256 = hashlib.sha256(data).hexdigest()
+        location = self._destination / NIGHT_FOLDER / f"report-{sha256[:16]}.html"
+        store_once(location, data, sha256)
+        return {"path": below(location, self._root), "sha256": sha256}
+
+
+def has_failures(record: Mapping[str, Any]) -> bool:
+    """Return whether something failed in a night; verdicts that got worse have not."""
+    return bool(record["warnings"]) or any(record["totals"][name] for name in FAILURES)
+
+
+def _describe_rules(sha256: str, framework: str) -> dict[str, str]:
+    path = f"{RULES}/{sha256}.json"
+    return {"kind": "rules", "framework": framework, "path": path, "sha256": sha256}
+
+
+def _rules_in(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names of the frameworks of a record, by the SHA-256 of their rules."""
+    stored = record.get("objects") or ()
+    return {one["sha256"]: str(one["framework"]) for one in stored if one.get("kind") == "rules"}
+
+
+def _total(night: ChainRecord, name: str) -> Any:
+    totals = night.record.get("totals")
+    return totals.get(name) if isinstance(totals, dict) else None
+
+
+def _in_parallel(work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    with ThreadPoolExecutor(TRANSFERS, thread_name_prefix="evidence") as pool:
+        return list(pool.map(work, items))
+
+
+def to_result(entry: ChainRecord, root: Location) -> dict[str, Any]:
+    """Return what the task returns."""
+    record = entry.record
+    previous = record.get("previous")
+    return {
+        "night": entry.uri,
+        "report": (root / record["report"]["path"]).uri,
+        "sha256": entry.sha256,
+        "previous": previous["sha256"] if previous else None,
+        "revision": record.get("revision", 1),
+        **record["totals"],
+    }

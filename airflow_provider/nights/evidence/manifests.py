@@ -1,0 +1,196 @@
+"""What the tasks of a night have left: manifests and decisions; and which tasks have not succeeded."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.runtime.params import as_json, optional
+from airflow_provider.storage.jsonl import GZIP, find_tables, to_lines
+from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import task_path
+
+INGEST, ASSESS, FINDINGS, REVIEW = "ingest", "assess", "findings", "review"
+GOLDEN, AGREEMENT = "golden", "agreement"
+FROM_XCOM = "xcom"  # the origin of decisions that a task has returned
+FINDINGS_NAME = "findings.jsonl"
+EXPECTED = "Give the results of ingest, assess or review tasks, or URIs of what they have written."
+MAX_WARNINGS = 20  # of one task
+LEFT_OUT = frozenset({"skipped", "removed"})  # a task that was skipped on purpose is not missing
+
+States = Mapping[tuple[str, int], str]
+"""The state of each task instance, by task id and map index."""
+
+
+class ManifestKind(NamedTuple):
+    """What is known of a kind of manifest; names are separated by spaces."""
+
+    name: str  # for errors
+    label: str  # the column by which rows are counted
+    required: str  # columns that each row has
+    key: str  # of the URI in the result of a task
+    numbers: str = ""  # in the result, whose sum is the number of rows
+
+
+KINDS = {
+    INGEST: ManifestKind(
+        "a manifest of ingestion", "status", "source status", "manifest", "completed failed skipped"
+    ),
+    ASSESS: ManifestKind(
+        "a table of assessments",
+        "status",
+        "source framework status",
+        "assessments",
+        "assessed carried failed",
+    ),
+    FINDINGS: ManifestKind(
+        "a table of findings", "category", "source framework criterion category", "findings"
+    ),
+    GOLDEN: ManifestKind(
+        "a table of golden documents", "category", "source framework criterion category", "golden"
+    ),
+    AGREEMENT: ManifestKind("a table of agreement", "framework", "framework cases", "agreement"),
+    REVIEW: ManifestKind("a table of decisions", "decision", "decision", ""),
+}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest that a task has written.
+
+    :param rows: how many it has at least
+    :param decisions: its content, if the task has returned it
+    """
+
+    kind: str
+    uri: str
+    rows: int = 0
+    decisions: bytes = b""
+
+    @property
+    def folder(self) -> str:
+        """Where it is: findings belong to the assessments beside them."""
+        return self.uri.rpartition("/")[0]
+
+    @cached_property
+    def location(self) -> Location:
+        """Where it is; asks Airflow for the connection when it is read first."""
+        return Location(self.uri)
+
+
+class Outputs:
+    """What the tasks of a night have left.
+
+    The parameters are those of the operator: each one or many outputs, mapped or not, or URIs.
+
+    :ivar warnings: of assess tasks: what there is less of than expected
+    :ivar has_dry_run: whether a task has only said what it would do
+    """
+
+    def __init__(self, *, ingested: Any = None, assessed: Any = None, reviewed: Any = None) -> None:
+        self.warnings: list[str] = []
+        self.has_dry_run = False
+        self._manifests: dict[tuple[str, str], Manifest] = {}
+        self._decisions: list[Mapping[str, Any]] = []
+        for given, kind in ((ingested, INGEST), (assessed, ASSESS), (reviewed, REVIEW)):
+            self._add(given, kind)
+
+    @property
+    def manifests(self) -> list[Manifest]:
+        """Each manifest once, and last the decisions that tasks have returned."""
+        decisions = [Manifest(REVIEW, FROM_XCOM, decisions=to_lines(self._decisions))]
+        return [*self._manifests.values(), *(decisions if self._decisions else ())]
+
+    def _add(self, given: Any, kind: str) -> None:
+        """Add one or many outputs.
+
+        :param kind: of a manifest that is given by its URI
+        """
+        given = optional(given)
+        if given is None:
+            return  # a task that was skipped, or has failed before it could leave anything
+        if isinstance(given, str):
+            self._add_text(given, kind)
+        elif isinstance(given, Mapping):
+            self._add_result(given)
+        elif isinstance(given, Iterable) and not isinstance(given, bytes):
+            # One request for all outputs of a mapped task, not one for each.
+            for output in given[:] if isinstance(given, Sequence) else given:
+                self._add(output, kind)
+        else:
+            raise ComplianceInputError(f"{type(given).__name__} is not an output of a task. {EXPECTED}")
+
+    def _add_text(self, text: str, kind: str) -> None:
+        if text.startswith(("[", "{")):
+            self._add(as_json(text, "output of a task"), kind)
+        elif text.startswith("Lazy") and "(" in text:  # what a template makes of the outputs of a mapped task
+            raise ComplianceInputError(
+                f"'{text[:80]}' is not a URI: a template can't render the outputs of a mapped task. Pass "
+                "the output itself, such as `ingest.output`, or add `| list | tojson` to the template."
+            )
+        elif not text.endswith("/"):
+            is_findings = kind == ASSESS and text.rpartition("/")[2].removesuffix(GZIP) == FINDINGS_NAME
+            self._add_manifest(FINDINGS if is_findings else kind, text)
+        elif kind == REVIEW:
+            for _, location in find_tables(Location(text)):
+                self._add_manifest(kind, location.uri)
+        else:
+            raise ComplianceInputError(f"'{text}' is a folder, not a manifest. {EXPECTED}")
+
+    def _add_result(self, result: Mapping[str, Any]) -> None:
+        if "decision" in result:
+            self._decisions.append(result)
+            return
+        if result.get("dry_run"):
+            self.has_dry_run = True
+            return
+        named = {kind: result[spec.key] for kind, spec in KINDS.items() if spec.key and result.get(spec.key)}
+        if not named:
+            keys = ", ".join(map(str, result))[:200] or "(none)"
+            raise ComplianceInputError(f"A result with the keys {keys} names no manifest. {EXPECTED}")
+        given = result.get("warnings")
+        self.warnings += map(str, given[:MAX_WARNINGS]) if isinstance(given, list) else ()
+        for kind, uri in named.items():
+            numbers = [result.get(name) for name in KINDS[kind].numbers.split()]
+            self._add_manifest(kind, str(uri), sum(number for number in numbers if isinstance(number, int)))
+
+    def _add_manifest(self, kind: str, uri: str, rows: int = 0) -> None:
+        self._manifests.setdefault((kind, uri), Manifest(kind, uri, rows))
+
+
+def find_unsuccessful(
+    ti: Any, outputs: Outputs, states: States, writers: Collection[str] = ()
+) -> tuple[list[str], list[str]]:
+    """Return task instances that have left no manifest, and those that have failed but left one.
+
+    Those that did not run because of others come last.
+
+    A task with too many failed documents has failed, but has left its manifest. One that was marked as a
+    success by hand may have left none.
+
+    :param writers: tasks that leave a manifest if they succeed
+    """
+    missing: list[str] = []
+    failed: list[str] = []
+    uris = [manifest.uri for manifest in outputs.manifests]
+    for (task_id, map_index), state in sorted(
+        states.items(), key=lambda item: (item[1] == "upstream_failed", item[0])
+    ):
+        is_success = state == "success"
+        if state in LEFT_OUT or (is_success and (task_id not in writers or outputs.has_dry_run)):
+            continue
+        instance = SimpleNamespace(dag_id=ti.dag_id, run_id=ti.run_id, task_id=task_id, map_index=map_index)
+        folders = [f"/{task_path(instance)}/"]
+        if is_success:  # of a task in a loop, whose iterations have a folder each
+            folders.append(f"{folders[0].rpartition('-')[0]}{'-' if map_index < 0 else '.'}loop")
+        name = f"{task_id}[{map_index}] " if map_index >= 0 else f"{task_id} "
+        shown = f"{name}({'not run' if state == 'None' else state})"
+        if not any(folder in uri for uri in uris for folder in folders):
+            missing.append(f"{shown}, without a manifest" if is_success else shown)
+        elif not is_success:
+            failed.append(shown)
+    return missing, failed

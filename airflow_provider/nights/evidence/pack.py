@@ -1,0 +1,235 @@
+"""Audit packs: all that the nights say about some documents, with the records that prove it.
+
+A pack is a BagIt bag in a zip. It is made by verifying these documents: what is verified is copied. Names in
+it are hashes and numbers, so no name of a document can lead out of it. See docs/evidence-format.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+
+from airflow_provider.nights.evidence import verifier
+from airflow_provider.nights.evidence.manifests import INGEST
+from airflow_provider.nights.evidence.verifier import (
+    ABSENT,
+    BLOCK_BYTES,
+    DIGESTS,
+    MAX_KEPT,
+    NIGHTS,
+    Check,
+    Problem,
+)
+from airflow_provider.nights.reports.page import render
+
+RULES = "_evidence/rules"
+OWN_NAME = re.compile(r"\d{8}\.(json|tsr)|[0-9a-f]{64}\.json")
+FILE_MODE = 0o100644 << 16
+SPOOL_BYTES = 1 << 20
+KIND_WORDS = {"ingest": "Document", "assess": "Assessment", "findings": "Finding", "review": "Decision"}
+HASH_COLUMNS = [sha256 for _, sha256 in verifier.OBJECT_COLUMNS.values()]
+DECLARATION = b"BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n"
+
+
+class Bag:
+    """Writes a BagIt bag into a zip; the same content gives the same bytes."""
+
+    def __init__(self, file: ZipFile) -> None:
+        self._zip = file
+        self._payload: dict[str, str] = {}  # hashes by name
+        self._octets = 0
+
+    def add(self, name: str, pieces: Iterable[bytes]) -> None:
+        """Add a file to the data, unless it is there."""
+        if name not in self._payload:
+            self._payload[name] = self._write(f"data/{name}", pieces)
+
+    def copy(self, name: str, file: Any) -> None:
+        """Add an open file to the data."""
+        self.add(name, iter(lambda: file.read(BLOCK_BYTES), b""))
+
+    def seal(self, description: str) -> None:
+        """Write the lists of files, after all of them."""
+        oxum = f"{self._octets}.{len(self._payload)}"
+        info = f"External-Description: {description}\nPayload-Oxum: {oxum}\n".encode()
+        manifest = "".join(f"{sha256}  data/{name}\n" for name, sha256 in sorted(self._payload.items()))
+        tags = {"bagit.txt": DECLARATION, "bag-info.txt": info, "manifest-sha256.txt": manifest.encode()}
+        lines = [f"{self._write(name, [content])}  {name}\n" for name, content in tags.items()]
+        self._write("tagmanifest-sha256.txt", ["".join(lines).encode()])
+
+    def _write(self, name: str, pieces: Iterable[bytes]) -> str:
+        info, digest = ZipInfo(name), hashlib.sha256()  # of 1980: a time would differ
+        info.compress_type, info.external_attr, info.create_system = ZIP_DEFLATED, FILE_MODE, 3
+        with self._zip.open(info, "w", force_zip64=True) as entry:
+            for piece in pieces:
+                digest.update(piece)
+                self._octets += len(piece)
+                entry.write(piece)
+        return digest.hexdigest()
+
+
+class Packer(verifier.Verifier):
+    """Verifies what the nights of a period say about some documents, and copies it to a bag.
+
+    :param folder: for temporary files
+    :param sources: of the documents; empty for a sample
+    :param sample: how many documents to draw
+    :param seed: of the sample
+    :param period: the first and the last date; empty for any
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        also: Sequence[Any],
+        bag: Bag,
+        folder: Path,
+        *,
+        sources: Collection[str],
+        sample: int,
+        seed: str,
+        period: tuple[str, str],
+    ) -> None:
+        super().__init__(store, also)
+        self.is_partial, self._each = True, map  # one by one: the order must not depend on the store
+        self._bag, self._folder, self._period = bag, folder, period
+        self._sample, self._seed = sample, seed
+        self.documents = {source: number for number, source in enumerate(sources, 1)}
+        self.found: set[str] = set()  # of them
+        self._nights: dict[str, int] = {}  # the record that the page of a document has shown last
+        self._problems: list[str] = []
+        self.is_stopped = False  # the store has failed
+
+    def load(self) -> list[Check]:
+        """Read and copy all records, and draw the sample."""
+        checks = super().load()
+        first, last = self._period
+        for check in checks:
+            date = check.night[:10]
+            is_outside = date < first or bool(last and date > last)
+            check.is_chain_only = is_outside or check.replaced_by is not None
+        try:
+            # Not those that were added since.
+            for folder, names in ((NIGHTS, self._names), (RULES, self._store.names(RULES))):
+                for name in filter(OWN_NAME.fullmatch, sorted(names)):
+                    self._copy(f"{folder}/{name}", self._store, f"{folder}/{name}")
+            if self._sample:
+                pairs = ((one, table) for one in checks if not one.is_chain_only for table in one.tables)
+                drawn = self._draw((one, table) for one, table in pairs if table.get("kind") == INGEST)
+                self.documents = {source: number for number, source in enumerate(drawn, 1)}
+        except OSError as error:
+            checks[0].stopped = str(error)
+        return checks
+
+    def run(self) -> Iterator[Check]:
+        """Verify, and copy what was verified."""
+        for check in super().run():
+            texts = (f"{kind}: {text}" for kind, text in check.problems)
+            self._problems += list(texts)[: MAX_KEPT - len(self._problems)]
+            self.is_stopped = bool(check.stopped)
+            yield check
+
+    def finish(self) -> None:
+        """Write the pages for people, the verifier and the lists of files; after all was verified."""
+        facts = {
+            "head": self.head, "from": self._period[0] or None, "to": self._period[1] or None,
+            "sample": self._sample or None, "seed": self._seed if self._sample else None,
+        }  # fmt: skip
+        listed = [{"number": number, "source": source} for source, number in self.documents.items()]
+        for number in range(1, len(listed) + 1):
+            with (self._folder / f"{number}.html").open("rb") as file:
+                self._bag.copy(f"documents/{number:05}.html", file)
+        page = render("pack.html", source="", facts=facts, listed=listed, problems=self._problems)
+        self._bag.add("index.html", [page.encode("utf-8", "replace")])
+        self._bag.add("pack.json", [json.dumps({**facts, "documents": listed}, indent=1).encode()])
+        with Path(verifier.__file__).open("rb") as file:
+            self._bag.copy("verifier.py", file)
+        self._bag.seal(f"Evidence of {len(listed)} documents, with the records up to {self.head}")
+
+    def _draw(self, tables: Iterable[tuple[Check, dict[str, Any]]]) -> list[str]:
+        """Return the documents with the lowest ranks: hashes of head, seed and the digest of a block."""
+        ranks: dict[str, str] = {}
+        last = ""  # the highest one that counts, once there are enough
+        for check, table in tables:
+            try:
+                for digest, _, lines in super().blocks(check, table):
+                    rank = hashlib.sha256(f"{self.head} {self._seed} {digest}".encode()).hexdigest()
+                    if not lines or (last and rank > last) or (source := _source_of(lines)) is None:
+                        continue
+                    ranks[source] = min(rank, ranks.get(source, rank))
+                    if len(ranks) > self._sample:
+                        del ranks[max(ranks, key=ranks.__getitem__)]
+                    last = max(ranks.values()) if len(ranks) == self._sample else ""
+            except Problem:
+                continue  # it is found again, and then reported
+        return sorted(ranks, key=ranks.__getitem__)
+
+    def blocks(self, check: Check, table: dict[str, Any]) -> Iterator[tuple[str, bytes, Any]]:
+        """Yield the blocks of a table, absent but for those of the documents, which are copied."""
+        digests, problem = str(table.get("digests")), None
+        with SpooledTemporaryFile(SPOOL_BYTES) as rows, SpooledTemporaryFile(SPOOL_BYTES) as salts:
+            try:
+                for digest, salt, lines in super().blocks(check, table):
+                    is_kept = bool(lines) and _source_of(lines) in self.documents
+                    salts.write(salt if is_kept else ABSENT)
+                    if is_kept:
+                        rows.writelines(lines)
+                        self._show(check, table, lines)
+                    yield digest, salt, lines if is_kept else []
+            except Problem as error:
+                problem = error  # what is as recorded is copied all the same
+            if salts.tell():
+                name = f"{DIGESTS}/{digests}.txt"
+                self._copy(name, self._store, name)
+                for file, end in ((rows, "jsonl"), (salts, "salts")):
+                    file.seek(0)
+                    self._bag.copy(f"tables/{digests}.{end}", file)
+        if problem:
+            raise problem
+
+    def _read(self, wanted: verifier.Wanted) -> tuple[verifier.Wanted, Problem | None, int]:
+        found = super()._read(wanted)
+        if found[1] is None:
+            store, path, sha256 = wanted
+            self._copy(path if verifier.RULES.fullmatch(path) else f"objects/{sha256}.txt", store, path)
+        return found
+
+    def _copy(self, name: str, store: Any, path: str) -> None:
+        try:
+            with store.open(path) as file:
+                self._bag.copy(name, file)
+        except Problem:
+            return  # it is reported by what verifies it
+
+    def _show(self, check: Check, table: dict[str, Any], lines: Sequence[bytes]) -> None:
+        """Add rows to the page of their document."""
+        source = str(_source_of(lines))
+        is_new = self._nights.get(source) != check.number
+        self._nights[source] = check.number
+        self.found.add(source)
+        kind = KIND_WORDS.get(str(table.get("kind")), "Row")
+        rows = [list(_cells(verifier.parse_object(line))) for line in lines]
+        with (self._folder / f"{self.documents[source]}.html").open("ab") as file:
+            if not file.tell():
+                file.write(render("pack.html", source=source, problems=[]).encode("utf-8", "replace"))
+            page = render("pack_rows.html", check=check, is_new=is_new, kind=kind, rows=rows)
+            file.write(page.encode("utf-8", "replace"))
+
+
+def _cells(row: dict[str, Any]) -> Iterator[tuple[str, str, bool]]:
+    """Yield the names and values of a row, and whether a value is the name of an object."""
+    for name, value in row.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        if value not in (None, ""):
+            yield name, text, name in HASH_COLUMNS and bool(verifier.SHA256.fullmatch(text))
+
+
+def _source_of(lines: Sequence[bytes]) -> str | None:
+    source = verifier.parse_object(lines[0]).get("source")
+    return source if isinstance(source, str) else None

@@ -1,0 +1,124 @@
+"""What the rows of a night say: a document, assessment or decision of several manifests counts once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from airflow_provider.nights.assess.findings import as_counts
+from airflow_provider.nights.evidence.manifests import AGREEMENT, ASSESS, FINDINGS, GOLDEN, INGEST, REVIEW
+from airflow_provider.nights.evidence.tables import NightTable
+from airflow_provider.nights.evidence.verifier import SHA256
+from airflow_provider.nights.reports.judge import JudgeStats
+from airflow_provider.nights.reports.outcomes import OutcomeStats
+from airflow_provider.nights.reports.verdicts import VerdictCounts
+from airflow_provider.nights.review.state import EXPIRED, NO_DECISION
+from airflow_provider.storage.names import to_bytes
+
+DECISION_KEY = (
+    "source", "document", "framework", "criterion", "cell", "assessment_response_id", "decision",
+    "answered_by", "expert_id", "decided_at",
+)  # fmt: skip
+RANKS = {"COMPLETED": 2, "SKIPPED": 1}  # of rows; all others have no text or no verdict
+
+
+def digest_row(kind: str, row: Mapping[str, Any]) -> int:
+    """Identify a document or an assessment in few bytes."""
+    key = str(row["source"])
+    if kind != INGEST:
+        key = f"{key}\n{row.get('framework_id') or row['framework']}"
+    return int.from_bytes(hashlib.blake2b(to_bytes(key), digest_size=8).digest())
+
+
+class NightCounts:
+    """Counts the rows of a night, and collects what its report shows.
+
+    :param tables: of all manifests, in the order of the tasks
+    """
+
+    def __init__(self, tables: Sequence[NightTable]) -> None:
+        self.documents = OutcomeStats()
+        self.verdicts = VerdictCounts()
+        self.judge = JudgeStats()
+        self.rules: dict[str, str] = {}  # names of frameworks, by the SHA-256 of their rules
+        self._decisions: dict[str, bool] = {}  # whether someone has decided
+        # Which manifest has the row that counts, by digest; its number and a rank in one, as there are many.
+        self._places: dict[str, dict[int, int]] = {INGEST: {}, ASSESS: {}}
+        self._numbers: dict[str, int] = {}  # of manifests, by URI; of findings, by folder
+        for kind in self._places:
+            same = [table for table in tables if table.kind == kind]
+            for number, table in enumerate(same if len(same) > 1 else ()):
+                self._rank(number, table)
+        adding: dict[str, Callable[[Mapping[str, Any]], object]] = {
+            INGEST: self._add_document,
+            ASSESS: self._add_cell,
+            FINDINGS: self.verdicts.add_finding,
+            GOLDEN: self.judge.add,
+            AGREEMENT: self.judge.add,
+            REVIEW: self._add_decision,
+        }
+        for table in sorted(tables, key=lambda table: table.kind != REVIEW):  # findings look for decisions
+            add = adding[table.kind]
+            for row in self._read(table):
+                add(row)
+
+    def _rank(self, number: int, table: NightTable) -> None:
+        """Prefer rows with a text or a verdict, of those the ones of tonight, and of those the last."""
+        places = self._places[table.kind]
+        self._numbers |= {table.manifest.uri: number, table.manifest.folder: number}
+        for row in table.rows():
+            key, rank = digest_row(table.kind, row), RANKS.get(row["status"], 0)
+            if rank >= places.get(key, 0) & 3:
+                places[key] = number << 2 | rank
+
+    def _read(self, table: NightTable) -> Iterator[Mapping[str, Any]]:
+        """Return the rows that count; findings do with their assessment, and where there is none."""
+        kind, origin = table.kind, table.manifest.uri
+        if kind == FINDINGS:
+            kind, origin = ASSESS, table.manifest.folder
+        number = self._numbers.get(origin)
+        if number is None:
+            return table.rows()
+        places, mine = self._places[kind], number << 2
+        return (row for row in table.rows() if places.get(digest_row(kind, row), mine) >> 2 == number)
+
+    def _add_document(self, row: Mapping[str, Any]) -> None:
+        self.documents.add(row)
+        self._places[INGEST].setdefault(digest_row(INGEST, row), 0)
+
+    def _add_cell(self, row: Mapping[str, Any]) -> None:
+        self.verdicts.add_cell(row)
+        if SHA256.fullmatch(rules := str(row.get("framework_fingerprint"))):
+            self.rules[rules] = str(row["framework"])
+
+    def _add_decision(self, row: Mapping[str, Any]) -> None:
+        # A task's result and the file that it has written name the same decision.
+        key = json.dumps([row.get(name) for name in DECISION_KEY])
+        if key not in self._decisions:
+            self._decisions[key] = row["decision"] not in (NO_DECISION, EXPIRED)
+            self.verdicts.add_decision(row)
+
+    def has_document(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a document of an earlier night is one of tonight's."""
+        return digest_row(INGEST, row) in self._places[INGEST]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the numbers."""
+        outcomes, cells, frameworks = self.documents.outcomes, self.verdicts.cells, self.verdicts.frameworks
+        return {
+            "documents": self.documents.total,
+            "completed": outcomes["completed"],
+            "skipped": outcomes["skipped"],
+            "failed": self.documents.failures.total,
+            "assessments": cells.total(),
+            "assessed": cells["assessed"],
+            "carried": cells["carried"],
+            "assessments_failed": cells["failed"],
+            "changed": self.verdicts.changed,
+            "categories": as_counts(self.verdicts.categories),
+            "frameworks": {name: as_counts(frameworks[name].categories) for name in sorted(frameworks)},
+            "decisions": sum(self._decisions.values()),
+            **self.judge.numbers,
+        }

@@ -1,0 +1,1 @@
+"""The index of nights: where later nights find what earlier ones have left."""

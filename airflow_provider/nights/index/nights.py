@@ -1,0 +1,388 @@
+"""What earlier nights have left: their tables are the index, and a small entry for each says where they are.
+
+A task instance reads, then publishes its own tables:
+
+    earlier = EarlierNights(root, "ingest", Night.of(context), TaskKey.of(ti))
+    for entry, row in latest_rows(earlier.entries(), "manifest", sources, lambda row: row.get("source")):
+        ...
+    earlier.publish({"manifest": Table.of(manifest, content)}, sources, account)  # owning the lease
+
+Entries are in `ROOT/_nights/DATE/KIND-TASK-RUN.txt`, with digests of task and run. An entry has three lines:
+the checksum of the others, JSON, and hashes of the keys of its rows: a night reads many entries, but only the
+tables that may have what it looks for. A run writes only its own, so runs at the same time never touch the
+same object. A night sees entries of earlier nights, never those of later nights or of its own run. A cleared
+run sees what the first instance of its task saw. Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Set
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
+from typing import Any
+from zlib import crc32
+
+from airflow_provider.runtime.provenance import instance_of
+from airflow_provider.storage import names
+from airflow_provider.storage.atomic import put_sync
+from airflow_provider.storage.jsonl import Row, read_valid_rows
+from airflow_provider.storage.layout import NIGHTS
+from airflow_provider.storage.locations import Location, read_objects
+
+log = logging.getLogger(__name__)
+
+LOOK_BACK_DAYS = 400
+MAX_DATES = 30  # with entries of the same task, and of any task, that a night looks back over
+PLAIN = ("kind", "account", "published_at", "read_at", "written_at", "facts")  # fields of an entry
+HASH_DIGITS = 8  # of a key: where two have the same, a table is read in vain
+FEW_KEYS = 8  # to search one by one, which is quicker than to split the hashes of a table
+
+
+@dataclass(frozen=True)
+class Night:
+    """The run that documents and verdicts belong to.
+
+    :param at: its logical date, or when it was due, in ISO 8601 and UTC; nights are ordered by it
+    :param run: identifies the DAG run
+    """
+
+    at: str
+    run: str
+
+    @classmethod
+    def of(cls, context: Any) -> Night:
+        """Return the night of a task's context."""
+        ti, dag_run = context["ti"], context.get("dag_run")
+        dates = (getattr(dag_run, name, None) for name in ("logical_date", "run_after", "queued_at"))
+        at = next(filter(None, dates), datetime.now(UTC))
+        return cls(at.astimezone(UTC).isoformat(), f"{ti.dag_id}/{ti.run_id}")
+
+    @property
+    def date(self) -> str:
+        """The day, for people and partitions."""
+        return self.at[:10]
+
+    def days_since(self, at: str) -> int:
+        """Return how many days after an earlier night it is."""
+        return (date.fromisoformat(self.date) - date.fromisoformat(at[:10])).days
+
+
+@dataclass(frozen=True)
+class TaskKey:
+    """A task instance, whichever run it belongs to."""
+
+    dag_id: str
+    task_id: str
+    instance: str = "-1"
+
+    @classmethod
+    def of(cls, ti: Any) -> TaskKey:
+        """Return the key of a task instance."""
+        return cls(ti.dag_id, ti.task_id, str(instance_of(ti)))
+
+    def prefix(self, kind: str) -> str:
+        """Return how the names of entries of all instances of the task start."""
+        return f"{kind}-{names.digest(json.dumps([self.dag_id, self.task_id]))}-"
+
+    def is_same_task(self, other: TaskKey) -> bool:
+        """Return whether both are instances of one task."""
+        return (self.dag_id, self.task_id) == (other.dag_id, other.task_id)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that a night has published.
+
+    :param uri: where it is; below the root, relative to that, so that a tree can be moved
+    :param sha256: of its bytes: a table that was edited is not used
+    """
+
+    uri: str
+    sha256: str
+
+    @classmethod
+    def of(cls, location: Location, content: bytes | str) -> Table:
+        """Return the table that was written to a location.
+
+        :param content: its bytes, or their SHA-256
+        """
+        sha256 = content if isinstance(content, str) else hashlib.sha256(content).hexdigest()
+        return cls(location.uri, sha256)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a task instance of a night has published.
+
+    :param root: below which its night is
+    :param account: what the connection was: `account_digest`, never its id
+    :param published_at: when the run published first: clearing it does not change that
+    :param read_at: when it read earlier nights, and not before it saw the latest of them, by whichever clock
+    :param written_at: when this entry was written: a shard that a cleared run no longer has is older
+    :param keys: hashes of the keys by which rows are looked up
+    :param facts: small ones, such as rates
+    """
+
+    root: Location
+    kind: str
+    night: Night
+    task: TaskKey
+    account: str
+    tables: Mapping[str, Table]
+    published_at: str
+    read_at: str
+    written_at: str
+    keys: bytes = b""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    _sha256: dict[str, str | None] = field(default_factory=dict, compare=False, repr=False)  # of tables
+
+    @classmethod
+    def parse(cls, content: bytes, root: Location) -> Entry:
+        """Read an entry; ValueError if it is damaged."""
+        checksum, _, body = content.partition(b"\n")
+        if checksum != b"%08x" % crc32(body):
+            raise ValueError("it is torn, or was changed")
+        header, keys = body.split(b"\n")
+        record = json.loads(header)
+        night, task = Night(**record.pop("night")), TaskKey(**record.pop("task"))
+        tables = {name: Table(**table) for name, table in record.pop("tables").items()}
+        return cls(root, night=night, task=task, tables=tables, keys=keys, **record)
+
+    def dump(self) -> bytes:
+        """Return its content."""
+        prefix = self.root.uri.rstrip("/") + "/"
+        record: dict[str, Any] = {name: getattr(self, name) for name in PLAIN}
+        record |= {"night": asdict(self.night), "task": asdict(self.task)}
+        record["tables"] = {
+            name: asdict(table) | {"uri": table.uri.removeprefix(prefix)}
+            for name, table in self.tables.items()
+        }
+        body = json.dumps(record).encode() + b"\n" + self.keys
+        return b"%08x\n" % crc32(body) + body
+
+    @cached_property
+    def path(self) -> str:
+        """Where it is below the root."""
+        key = names.digest(json.dumps([self.night.run, *vars(self.task).values()]))
+        return f"{NIGHTS}/{self.night.date}/{self.task.prefix(self.kind)}{key}.txt"
+
+    def location(self, table: str) -> Location:
+        """Return where a table is."""
+        uri = self.tables[table].uri
+        if "://" not in uri and not uri.startswith("/"):
+            return self.root / uri
+        location = Location(uri)
+        if (location.protocol, location.conn_id) == (self.root.protocol, self.root.conn_id):
+            location.fs = self.root.fs  # else Airflow would be asked for the connection
+        return location
+
+    def may_contain(self, hashes: Set[bytes]) -> bool:
+        """Return whether it may have a row with one of these hashes of keys."""
+        if len(hashes) <= FEW_KEYS:
+            return any(key in self.keys for key in hashes)
+        return not hashes.isdisjoint(self._split_keys())
+
+    def without(self, keys: Iterable[str]) -> Entry:
+        """Return the entry without keys of rows that are erased."""
+        gone = set(map(_hash, keys))
+        return replace(self, keys=b"".join(key for key in self._split_keys() if key not in gone))
+
+    def _split_keys(self) -> list[bytes]:
+        starts = range(0, len(self.keys), HASH_DIGITS)
+        return [self.keys[start : start + HASH_DIGITS] for start in starts]
+
+    def is_intact(self, table: str) -> bool:
+        """Return whether a table is there as it was published; a warning names one that is not."""
+        if table not in self.tables:
+            return False
+        if table not in self._sha256:
+            location = self.location(table)
+            self._sha256[table] = found = location.sha256()
+            if found != self.tables[table].sha256:
+                problem = "is gone" if found is None else "was changed after it was published"
+                log.warning("'%s' %s: not compared with the night of %s.", location, problem, self.night.at)
+        return self._sha256[table] == self.tables[table].sha256
+
+    def rows(self, table: str) -> Iterator[Row]:
+        """Read the rows of a table in constant memory; none of a table that was edited since, or is gone."""
+        if self.is_intact(table):
+            yield from read_valid_rows(self.location(table))
+
+
+class EarlierNights:
+    """The entries of earlier nights below a root, newest first.
+
+    :param kind: of the entries that the task publishes: `ingest`, `assess` or `review`
+    :param task: the task instance; entries of the same task come first within a night
+    """
+
+    def __init__(self, root: Location, kind: str, night: Night, task: TaskKey) -> None:
+        self.root, self.kind, self.night, self.task = root, kind, night, task
+        self._read_at = _now()
+        self._read_dates: dict[tuple[str, str], list[Entry]] = {}
+
+    @cached_property
+    def own(self) -> Entry | None:
+        """What an earlier attempt of this task instance has published."""
+        location = self.root / self._blank.path
+        content = location.read()
+        return None if content is None else self._parse(content, location.path)
+
+    @cached_property
+    def _first_times(self) -> tuple[str, str]:
+        """When the task has read and published first in this run, whichever instance; empty if not yet.
+
+        A clear may move documents to another instance: it sees, and is seen by, the same nights.
+        """
+        published = [
+            entry
+            for entry in self._read(self.night.date, f"{self.kind}-")
+            if entry.night.run == self.night.run and entry.task.is_same_task(self.task)
+        ]
+        return (
+            min((entry.read_at for entry in published), default=""),
+            min((entry.published_at for entry in published), default=""),
+        )
+
+    def entries(self, kind: str | None = None, *, same_time: bool = False) -> Iterator[Entry]:
+        """Iterate over what is visible to this night, newest first; of a night, the same task first.
+
+        Only as many dates are read as are needed. A task that runs less often than others below the root
+        still finds its own nights.
+
+        :param kind: by default that of the task itself
+        :param same_time: also entries of other runs with the same logical date
+        """
+        oldest = (date.fromisoformat(self.night.date) - timedelta(days=LOOK_BACK_DAYS)).isoformat()
+        kind = kind or self.kind
+        own = self.task.prefix(kind)
+        dates_found = own_dates_found = 0
+        for day in self._dates:
+            if not oldest <= day <= self.night.date:
+                continue
+            prefix = f"{kind}-" if dates_found < MAX_DATES else own
+            visible = [entry for entry in self._read(day, prefix) if self._sees(entry, same_time)]
+            yield from visible
+            dates_found += bool(visible)
+            own_dates_found += any(entry.task.is_same_task(self.task) for entry in visible)
+            if own_dates_found == MAX_DATES or (kind != self.kind and dates_found == MAX_DATES):
+                return
+
+    def publish(
+        self,
+        tables: Mapping[str, Table],
+        keys: Iterable[str],
+        account: str,
+        facts: Mapping[str, Any] | None = None,
+    ) -> Entry:
+        """Write the entry of this task instance; after its tables, by the attempt that owns the lease.
+
+        :param keys: by which rows of the tables will be looked up, of any kind
+        """
+        now = max(_now(), self._read_at)
+        read_at, published_at = self._first_times
+        first = self.own or replace(
+            self._blank, published_at=published_at or now, read_at=read_at or self._read_at
+        )
+        hashes = b"".join(sorted(set(map(_hash, keys))))
+        entry = replace(
+            first, account=account, tables=tables, written_at=now, keys=hashes, facts=facts or {}, _sha256={}
+        )
+        put_sync(self.root / entry.path, entry.dump())
+        return entry
+
+    @property
+    def _blank(self) -> Entry:
+        return Entry(self.root, self.kind, self.night, self.task, "", {}, "", "", "")
+
+    @cached_property
+    def _dates(self) -> list[str]:
+        return (self.root / NIGHTS).list_names()[::-1]
+
+    def _sees(self, entry: Entry, same_time: bool) -> bool:
+        is_earlier = entry.night.at < self.night.at or (same_time and entry.night.at == self.night.at)
+        if not is_earlier or entry.night.run == self.night.run:
+            return False
+        seen_until, _ = self._first_times
+        if seen_until:
+            return entry.published_at <= seen_until
+        # Clocks of workers differ: what is there now was there before this run read it.
+        self._read_at = max(self._read_at, entry.published_at)
+        return True
+
+    def _read(self, day: str, prefix: str) -> list[Entry]:
+        """Return the entries of a date whose names start so, newest first."""
+        if (day, prefix) not in self._read_dates:
+            folder = self.root / NIGHTS / day
+            found = [name for name in folder.list_names() if name.startswith(prefix)]
+            contents = read_objects(folder, [(folder / name).path for name in found])
+            read = (self._parse(content, path) for path, content in contents if content is not None)
+            entries = [entry for entry in read if entry]
+            self._read_dates[day, prefix] = sorted(
+                entries,
+                key=lambda entry: (entry.night.at, entry.task.is_same_task(self.task), entry.written_at),
+                reverse=True,
+            )
+        return self._read_dates[day, prefix]
+
+    def _parse(self, content: bytes, path: str) -> Entry | None:
+        try:
+            return Entry.parse(content, self.root)
+        except ValueError as error:
+            log.warning("Ignored the damaged entry '%s' of a night: %s", path, error)
+            return None
+
+
+def latest_rows(
+    entries: Iterable[Entry],
+    table: str,
+    keys: Iterable[str],
+    key_of: Callable[[Row], Hashable],
+) -> Iterator[tuple[Entry, Row]]:
+    """Yield the newest row of each key, where there is one; stops reading when all keys are found.
+
+    :param entries: newest first; those that do not count are filtered out by the caller
+    :param key_of: returns the key of a row; None for a row that does not count, so that an older one may
+    """
+    wanted = set(keys)
+    for entry in entries_with(entries, table, wanted):
+        for row in entry.rows(table):
+            if (key := key_of(row)) in wanted:
+                wanted.discard(str(key))
+                yield entry, row
+
+
+def entries_with(entries: Iterable[Entry], table: str, keys: Collection[str]) -> Iterator[Entry]:
+    """Yield the entries whose table may have rows with one of the keys, until no key is left.
+
+    :param keys: the caller may remove those that it has found
+    """
+    hashes: set[bytes] = set()
+    number = 0
+    unread = iter(entries)
+    while keys and (entry := next(unread, None)):
+        if len(keys) != number:
+            hashes, number = set(map(_hash, keys)), len(keys)
+        if table in entry.tables and entry.may_contain(hashes):
+            yield entry
+
+
+def estimate_seconds(items: int, rates: Iterable[float]) -> int | None:
+    """Return how long a number of items takes; None if there is no earlier night.
+
+    :param rates: items per second of earlier nights; their mean counts
+    """
+    known = [rate for rate in rates if rate > 0]
+    return round(items * len(known) / sum(known)) if known else None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def _hash(key: str) -> bytes:
+    return b"%08x" % crc32(names.to_bytes(key))

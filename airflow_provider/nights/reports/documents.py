@@ -1,0 +1,107 @@
+"""Documents over all nights below a root, as the tables of the nights have them. Everything here blocks."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import groupby, islice
+
+from airflow_provider.nights.index.nights import EarlierNights, Entry, Night, TaskKey, entries_with
+from airflow_provider.storage.jsonl import Row, read_valid_rows
+from airflow_provider.storage.locations import Location
+
+MAX_DOCUMENTS = 200  # of a search
+MAX_NIGHTS = 60  # of a document
+
+
+@dataclass
+class DocumentNight:
+    """What a night says about one document.
+
+    :param date: of the night, with its time if there are several on that day
+    :param document: its row of the manifest
+    :param findings: on it, by framework and criterion
+    :param decisions: of experts
+    :param changed: tables of the night that are not as they were published; their rows are left out
+    """
+
+    date: str = ""
+    document: Row = field(default_factory=dict)
+    findings: dict[tuple[str, str], Row] = field(default_factory=dict)
+    decisions: list[Row] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+
+
+class DocumentTables:
+    """The tables of the nights below a root.
+
+    :param dag_ids: those that count; by default all
+    """
+
+    def __init__(self, root: Location, dag_ids: Collection[str] | None = None) -> None:
+        self.root = root
+        self._dag_ids = dag_ids
+
+    def search(self, text: str) -> list[str]:
+        """Return sources of the latest night whose name contains a text, ignoring case."""
+        matching = (
+            source
+            for _, row in self.latest_rows()
+            if text.casefold() in (source := str(row.get("source", ""))).casefold()
+        )
+        return list(islice(dict.fromkeys(matching), MAX_DOCUMENTS))
+
+    def latest_rows(
+        self, kind: str = "ingest", table: str = "manifest", runs: int = 1, *, is_intact: bool = False
+    ) -> Iterator[tuple[str, Row]]:
+        """Iterate over the rows of the latest runs that have some, with the dates of their nights.
+
+        :param is_intact: only of tables that are as they were published
+        """
+        for night, entries in islice(self._by_night(kind, table), runs):
+            for entry in entries:
+                rows = entry.rows(table) if is_intact else read_valid_rows(entry.location(table))
+                yield from ((night.date, row) for row in rows)
+
+    def read(self, source: str) -> list[DocumentNight]:
+        """Return the nights of a document, newest first."""
+        nights: dict[Night, DocumentNight] = defaultdict(DocumentNight)
+
+        def rows(kind: str, table: str) -> Iterator[tuple[DocumentNight, Row]]:
+            for at, entries in islice(self._by_night(kind, table), MAX_NIGHTS):
+                # Tables of assessments and decisions have other keys than sources.
+                some = entries_with(entries, table, [source]) if kind == "ingest" else entries
+                for entry in reversed(list(some)):
+                    if not entry.is_intact(table):
+                        nights[at].changed.append(str(entry.location(table)))
+                    yield from ((nights[at], row) for row in entry.rows(table) if row.get("source") == source)
+
+        for night, row in rows("ingest", "manifest"):
+            night.document = row
+        for night, row in rows("assess", "findings"):
+            night.findings[str(row.get("framework")), str(row.get("criterion"))] = row
+        for night, row in rows("review", "decisions"):
+            night.decisions.append(row)
+        if not any(night.document or night.findings or night.decisions for night in nights.values()):
+            return []
+        days = Counter(at.date for at in nights)
+        for at, night in nights.items():
+            night.date = at.date if days[at.date] == 1 else at.at[:16].replace("T", " ")
+        return [nights[at] for at in sorted(nights, key=lambda at: (at.at, at.run), reverse=True)]
+
+    def _by_night(self, kind: str, table: str) -> Iterator[tuple[Night, list[Entry]]]:
+        """Iterate over the entries that have a table, by the run that published them, newest first."""
+        tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+        nights = EarlierNights(self.root, kind, Night(tomorrow, ""), TaskKey("", ""))
+        counted = (
+            entry
+            for entry in nights.entries()
+            if table in entry.tables and (self._dag_ids is None or entry.task.dag_id in self._dag_ids)
+        )
+        for _, entries in groupby(counted, key=lambda entry: entry.night.at):
+            runs: dict[Night, list[Entry]] = {}
+            for entry in entries:
+                runs.setdefault(entry.night, []).append(entry)
+            yield from runs.items()

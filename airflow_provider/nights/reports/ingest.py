@@ -1,0 +1,67 @@
+"""The report of an ingest run."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow_provider.nights.reports.charts import DURATIONS, SIZES, plot_histogram, plot_times
+from airflow_provider.nights.reports.outcomes import MAX_ATTEMPTS, OutcomeStats, Row
+from airflow_provider.nights.reports.page import read_time, render, summarize
+
+ATTEMPTS = {1: "Once", 2: "Twice", 3: "3 times", 4: "4 times", MAX_ATTEMPTS: "5 or more"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """The run that a report is about; times are `datetime` or ISO 8601."""
+
+    dag_id: str
+    task_id: str
+    run_id: str
+    map_index: int = -1
+    started: datetime | str | None = None
+    ended: datetime | str | None = None
+    destination: str | None = None
+    manifest: str | None = None
+
+    @classmethod
+    def of(cls, ti: Any, started: str, **about: Any) -> Run:
+        """Return the run of a task instance, which ends now."""
+        names = ("dag_id", "task_id", "run_id", "map_index")
+        of_task: dict[str, Any] = {name: getattr(ti, name) for name in names}
+        return cls(**of_task, started=started, ended=datetime.now(UTC), **about)
+
+
+def quantile(values: Iterable[float], share: float) -> float:
+    """Return the smallest value that at least `share` of all values do not exceed."""
+    ranked = sorted(values)
+    return ranked[math.ceil(share * len(ranked)) - 1]
+
+
+def render_report(rows: Iterable[Row], run: Run) -> str:
+    """Return the HTML report of a run from the rows of its manifest, read once."""
+    stats = OutcomeStats()
+    for row in rows:
+        stats.add(row)
+    started, ended = read_time(run.started), read_time(run.ended)
+    return render(
+        "ingest.html",
+        summary=summarize(stats.summarize(), "The run had no documents."),
+        run=run,
+        started=started,
+        ended=ended,
+        stats=stats,
+        quantile=quantile,
+        throughput=plot_times(stats.completed_at, started, ended),
+        durations=plot_histogram(
+            "Time per document", stats.durations, DURATIONS, "From submit to completion"
+        ),
+        sizes=plot_histogram("Size of texts", stats.sizes, SIZES, "Size of the text, without empty ones"),
+        kinds={kind: counts for kind, counts in stats.kinds.items() if counts},
+        attempts={ATTEMPTS[tries]: Counter(plain=number) for tries, number in sorted(stats.attempts.items())},
+    )

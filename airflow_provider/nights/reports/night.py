@@ -1,0 +1,107 @@
+"""The report of a whole night: all shards of ingestion and assessment, compared with earlier nights."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from airflow_provider.nights.reports.judge import JudgeStats
+from airflow_provider.nights.reports.outcomes import OutcomeStats
+from airflow_provider.nights.reports.page import Summary, render, summarize
+from airflow_provider.nights.reports.trend import JUDGE_CHARTS, TrendPoint, plot_trend
+from airflow_provider.nights.reports.verdicts import VerdictCounts
+from airflow_provider.redaction.text import plural, sanitize
+
+MAX_TREND_NIGHTS = 30  # this one included
+KINDS = {
+    "ingest": "Manifests of ingestion",
+    "assess": "Assessments",
+    "findings": "Findings",
+    "golden": "Golden documents",
+    "agreement": "Agreement with experts",
+    "review": "Decisions of experts",
+}
+
+
+def render_night(
+    record: Mapping[str, Any],
+    documents: OutcomeStats,
+    verdicts: VerdictCounts,
+    judge: JudgeStats,
+    *,
+    trend: Sequence[tuple[object, object]] = (),
+    vanished: Sequence[str] = (),
+    rules: Sequence[tuple[str, ...]] = (),
+) -> str:
+    """Return the HTML page of a night.
+
+    :param record: of the night, without the report itself; see docs/night.md
+    :param documents: rows of all ingest manifests
+    :param verdicts: rows of all assessments and findings
+    :param judge: rows about golden documents and agreement with experts
+    :param trend: dates and totals of earlier nights, the latest first
+    :param vanished: the first documents of an earlier night that are not among tonight's
+    :param rules: what changed in them: framework, criterion, field, and its value before and after
+    """
+    root = shlex.quote(sanitize(record["root"]))
+    earlier = [TrendPoint.parse(*night) for night in trend[: MAX_TREND_NIGHTS - 1]]
+    points = [TrendPoint.parse(record["night"], record["totals"]), *earlier]
+    return render(
+        "night.html",
+        summary=summarize_night(record, documents, verdicts),
+        record=record,
+        advise=advise,
+        documents=documents,
+        verdicts=verdicts,
+        last_night=trend[0][0] if trend else "",
+        more_documents=documents.total - earlier[0].numbers["documents"] if earlier else 0,
+        trend=plot_trend(points),
+        judge=judge,
+        judge_trend=plot_trend(points, JUDGE_CHARTS),
+        vanished=vanished,
+        rules=rules,
+        files={
+            title: [manifest for manifest in record["manifests"] if manifest["kind"] == kind]
+            for kind, title in KINDS.items()
+        },
+        up="../" * (1 + len([name for name in record["destination"].split("/") if name])),  # to the root
+        command=f"python -m airflow_provider verify {root}",
+    )
+
+
+def advise(instance: object) -> str:
+    """Return what to do about a task instance that left no manifest, such as `ingest[3] (failed)`."""
+    if str(instance).endswith("(upstream_failed)"):
+        return "did not run, because a task above it failed"
+    if str(instance).endswith("(not run)"):
+        return "had not run when the night was closed"
+    return "see its log, then clear it with all tasks downstream"
+
+
+def summarize_night(record: Mapping[str, Any], documents: OutcomeStats, verdicts: VerdictCounts) -> Summary:
+    """Return the tone, the status and the headline: of several problems, the worst."""
+    parts = [*_find_problems(record, documents), *verdicts.summarize(), *documents.summarize()]
+    return summarize(parts, "There was nothing to do in this night.")
+
+
+def _find_problems(record: Mapping[str, Any], documents: OutcomeStats) -> Iterator[Summary]:
+    """Yield what is wrong with a night, apart from its documents and verdicts."""
+    if missing := record["missing"]:
+        more = f" and {len(missing) - 1:,} more" if missing[1:] else ""
+        tasks = f"{plural(len(missing), 'task')} of this night left no manifest"
+        yield "bad", "Incomplete", f"{tasks}: {sanitize(missing[0], 200)}{more}."
+    if vanished := record["totals"]["vanished"]:
+        day = sanitize(record["compared_with"]["night"])[:10]
+        tone, status = ("warn", f"{vanished:,} vanished") if documents.total else ("bad", "No documents")
+        yield tone, status, f"{plural(vanished)} of the night of {day} vanished."
+    if record["gone_frameworks"]:
+        gone = plural(len(record["gone_frameworks"]), "framework")
+        yield "warn", f"{gone} gone", f"{gone} of the previous night without a verdict."
+    if drifted := record["totals"].get("drifted"):
+        yield "warn", "The judge has drifted", f"The judge has drifted on {drifted:,} of its criteria."
+    if record["warnings"]:
+        yield "warn", "Less than expected", ""
+    if record["failed_tasks"]:
+        failed = f"{plural(len(record['failed_tasks']), 'task')} failed"
+        yield "warn", failed, f"{failed}."

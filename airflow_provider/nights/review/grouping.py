@@ -1,0 +1,205 @@
+"""The forms of a night: one small file for each, with the findings that experts are asked about.
+
+A form never changes once it is written, because Airflow never changes the form that it shows for a task
+instance. If a night is cleared and comes to other verdicts, these are asked about by new forms, behind the
+earlier ones.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal
+
+from airflow_provider.client.findings import parse_id
+from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageDeniedError
+from airflow_provider.nights.review.selection import (
+    BEYOND_LIMIT,
+    ReviewedFinding,
+    Verdict,
+    check_only,
+    select,
+)
+from airflow_provider.runtime.params import as_json, optional, required
+from airflow_provider.storage.atomic import put_sync
+from airflow_provider.storage.jsonl import parse_line, read_lines, to_lines
+from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import digest
+
+log = logging.getLogger(__name__)
+
+FORMS = "forms"  # beside `findings.jsonl`
+MAX_FINDINGS = 15  # on one form, by default
+READERS = 16
+NOT_THE_TEXT = ("framework", "judge")  # causes of a change that concern many documents
+
+
+def group_findings(
+    findings: Any,
+    *,
+    only: Literal["changed", "insufficient", "all"] = "changed",
+    limit: int | None = None,
+    by: Literal["document", "criterion"] = "document",
+    max_findings: int = MAX_FINDINGS,
+) -> list[dict[str, Any]]:
+    """Group findings of a night into forms, one for each mapped task of a review.
+
+    Writes a small file for each form to `forms/` beside the first table, and returns a dict with the URI of
+    each, for a review's `findings`. What has become worse comes first, then what is missing. After a night
+    was cleared, it returns the same forms, followed by new ones for new verdicts.
+
+    :param findings: what the assess task returned, or the URI of its `findings.jsonl`; one or many
+    :param only: `changed`: the category differs from the previous night; `insufficient`: it is not
+        SUFFICIENTLY_REGULATED; `all`, also what an expert has decided before
+    :param limit: at most that many findings; log and forms say how many are left out
+    :param by: a form is about one document, or about one criterion of all documents. Verdicts that changed
+        although the text is the same are always by criterion, if that concerns several documents
+    :param max_findings: at most that many findings on one form
+    """
+    from airflow.providers.common.compat.sdk import conf
+
+    if by not in ("document", "criterion"):
+        raise ComplianceInputError(f"by must be 'document' or 'criterion', not {by!r}.")
+    if max_findings < 1:
+        raise ComplianceInputError("max_findings must be at least 1.")
+    check_only(only)
+    at_most, most = parse_limit(limit), conf.getint("core", "max_map_length")
+    tables, grouped = _parse(findings)
+    if grouped:
+        raise ComplianceInputError("These findings are grouped already: give those of the assess task.")
+    if not tables:
+        return []
+    options = json.dumps([tables, only, at_most, by, max_findings])
+    folder = Location.to_write(tables[0].rpartition("/")[0]) / FORMS / digest(options)
+    earlier = _read_earlier(folder)
+    shown = {verdict for verdicts in earlier.values() for verdict in verdicts}
+    selection = select(_read_tables(tables), at_most or most * max_findings + 1, only=only, shown=shown)
+    new = [finding for finding in selection.asked if finding.verdict not in shown]
+    changed = Counter(_criterion_of(finding) for finding in new if finding.because in NOT_THE_TEXT)
+    groups: dict[tuple[str, ...], list[ReviewedFinding]] = {}
+    for finding in new:
+        criterion = _criterion_of(finding)
+        is_shared = finding.because in NOT_THE_TEXT and changed[criterion] > 1  # one question
+        key = criterion if is_shared or by == "criterion" else (finding.source,)
+        groups.setdefault(key, []).append(finding)
+    added = [
+        group[start : start + max_findings]
+        for group in groups.values()
+        for start in range(0, len(group), max_findings)
+    ]
+    if len(earlier) + len(added) > most:
+        raise ComplianceInputError(
+            f"These findings need more forms than the {most:,} that Airflow maps a task over "
+            "(max_map_length). Set a limit, or group by 'criterion', or allow more max_findings on a form."
+        )
+    forms: list[dict[str, Any]] = [
+        {"form": uri, "outdated": sorted({verdict[0] for verdict in verdicts - selection.valid})}
+        for uri, verdicts in earlier.items()
+    ]
+    for number, group in enumerate(added, len(forms)):
+        location = folder / f"{number:06}.jsonl"
+        put_sync(location, to_lines(map(vars, group)))
+        forms.append({"form": location.uri, "outdated": []})
+    number, left_out = len(selection.asked), selection.omitted or "none"
+    log.info("Findings to review (%s): %d. Left out: %s.", only, number, left_out)
+    if beyond := selection.left_out[BEYOND_LIMIT]:
+        log.warning(
+            "No one is asked about %s findings: raise the limit of %s, or read the report.", beyond, at_most
+        )
+        forms = [{**form, "left_out": beyond} for form in forms]
+    log.info("Grouped by %s: %d forms, %d of them new.", by, len(forms), len(added))
+    return forms
+
+
+def load_findings(value: Any) -> tuple[Iterator[ReviewedFinding], int | None]:
+    """Return the findings that a parameter names; of a form also how many of the night no form shows.
+
+    Those on a form are selected already. Those whose verdict has changed since are left out.
+    """
+    tables, forms = _parse(value)
+    if not forms:
+        return _read_tables(tables), None
+    outdated = {number for form in forms for number in form.get("outdated") or ()}
+    places = [Location(form["form"]) for form in forms]
+    found = (finding for place in places for finding in _read_form(place))
+    on_no_form = max(int(form.get("left_out") or 0) for form in forms)
+    return (finding for finding in found if finding.id not in outdated), on_no_form
+
+
+def _parse(value: Any) -> tuple[list[str], list[Mapping[str, Any]]]:
+    """Return the tables of assess tasks and the forms of `group_findings` that a parameter names."""
+    tables: list[str] = []
+    forms: list[Mapping[str, Any]] = []
+    required(value, "findings")
+    if isinstance(value, str) and value.strip().startswith(("{", "[")):
+        value = as_json(value.strip(), "findings")
+    if isinstance(value, str):
+        tables.append(value.strip())
+    elif isinstance(value, Sequence):
+        for more_tables, more_forms in map(_parse, value[:]):  # one request for all outputs of a mapped task
+            tables += more_tables
+            forms += more_forms
+    elif isinstance(value, Mapping) and isinstance(value.get("form"), str):
+        forms.append(value)
+    elif isinstance(value, Mapping) and isinstance(value.get("findings"), str):
+        tables.append(value["findings"].strip())
+    elif not isinstance(value, Mapping) or not value.get("dry_run"):
+        keys = sorted(map(str, value))[:20] if isinstance(value, Mapping) else [str(value)[:80]]
+        raise ComplianceInputError(
+            f"findings contains {type(value).__name__} ({', '.join(keys)}): use the "
+            "result of an assess task, the URI of its findings.jsonl, or a form of group_findings."
+        )
+    return tables, forms
+
+
+def _criterion_of(finding: ReviewedFinding) -> tuple[str, ...]:
+    return finding.framework, finding.criterion
+
+
+def parse_limit(given: Any) -> int | None:
+    """Return how many findings to ask about at most; None without a limit."""
+    if (value := optional(given)) is None:
+        return None
+    number = parse_id(value)
+    if number is None or number < 1:
+        raise ComplianceInputError(f"limit must be a whole number of at least 1, not {given!r}.")
+    return number
+
+
+def _read_tables(uris: Iterable[str]) -> Iterator[ReviewedFinding]:
+    for uri in uris:
+        for row in _read_rows(Location(uri)):
+            yield ReviewedFinding.from_row(row, uri)
+
+
+def _read_form(location: Location) -> list[ReviewedFinding]:
+    try:
+        return [ReviewedFinding(**record) for record in _read_rows(location)]
+    except TypeError:
+        raise ComplianceInputError(f"The form '{location}' is not one of group_findings.") from None
+
+
+def _read_rows(location: Location) -> Iterator[dict[str, Any]]:
+    table = str(location)
+    try:
+        for number, line in enumerate(read_lines(location), 1):
+            if line.strip():
+                yield parse_line(line, f"The findings are damaged: line {number} of '{table}'")
+    except FileNotFoundError:
+        raise ComplianceStorageDeniedError(
+            f"The findings '{location}' do not exist. Give `findings` what the assess task returned."
+        ) from None
+
+
+def _read_earlier(folder: Location) -> dict[str, set[Verdict]]:
+    """Return the verdicts on the forms of earlier calls, by the URI of the form, in order."""
+    forms = [folder / name for name in folder.list_names() if name.endswith(".jsonl")]
+    with ThreadPoolExecutor(READERS) as readers:
+        found = readers.map(_read_form, forms)
+    return {
+        form.uri: {finding.verdict for finding in findings}
+        for form, findings in zip(forms, found, strict=True)
+    }

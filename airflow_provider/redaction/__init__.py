@@ -1,0 +1,1 @@
+"""Texts and addresses without secrets."""

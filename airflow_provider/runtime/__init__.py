@@ -1,0 +1,1 @@
+"""What a running task has of Airflow."""

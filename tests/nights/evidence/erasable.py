@@ -1,0 +1,142 @@
+"""Nights with everything that tasks leave about documents, to erase some of them."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import logging
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from airflow_provider.nights.assess.findings import FINDING_COLUMNS
+from airflow_provider.nights.assess.tables import CsvTables
+from airflow_provider.nights.evidence.erasing import Erasure
+from airflow_provider.nights.evidence.verifier import Check, Folder, Verifier
+from airflow_provider.nights.index.nights import EarlierNights, Night, Table, TaskKey
+from airflow_provider.nights.reports.assess import VerdictStats, render_verdicts
+from airflow_provider.nights.reports.ingest import Run
+from airflow_provider.storage.jsonl import to_lines
+from airflow_provider.storage.locations import Location
+from tests.nights.evidence.nights import Nights, cell, decision, document, finding
+
+ANNA, BERT = "file:///docs/Anna & Söhne <1>.pdf", "file:///docs/bert.pdf"
+SECRET = {ANNA: "Anna has terminated her contract", BERT: "Bert is content"}
+log = logging.getLogger(__name__)
+
+Job = tuple[str, str, str]
+
+
+class Tree:
+    """Nights below a root on this machine, with tables, texts, results, reports, and work in progress."""
+
+    def __init__(self, nights: Nights) -> None:
+        self.nights = nights
+        self.root = Location(nights.base)
+        self.path = Path(self.root.path)
+        self.jobs: list[Job] = []  # that were deleted at the service
+
+    def write_night(self, day: int, *sources: str, same_results: bool = False) -> dict[str, Any]:
+        """Write what the tasks of a night leave; return the parameters of the task that closes it."""
+        base = self.root / f"dt=2026-03-{day:02}"
+        documents, cells, findings = [], [], []
+        for source in sources:
+            name = hashlib.sha256(source.encode()).hexdigest()[:12]
+            text = self._put(base / f"{Path(source).stem}-{name}.txt", SECRET[source].encode())
+            body = b"{}" if same_results else json.dumps({"rationale": SECRET[source]}).encode()
+            results = self._put(base / f"results/DORA-{'same' if same_results else name}.json", body)
+            documents.append(document(source, uuid=f"u-{name}", path=text[0], sha256=text[1]))
+            cells.append(
+                cell(
+                    source,
+                    framework_id="7",
+                    cell=name,
+                    assessment_id="a-same" if same_results else f"a-{name}",
+                    results_path=results[0],
+                    results_sha256=results[1],
+                    findings=1,
+                )
+            )
+            findings.append(finding(source, "C-1", rationale=SECRET[source], uuid=f"u-{name}"))
+        tables = {
+            "manifest": (base / "_ingest/d/run/ingest/manifest.jsonl", documents),
+            "assessments": (base / "_assess/d/run/assess/assessments.jsonl", cells),
+            "findings": (base / "_assess/d/run/assess/findings.jsonl", findings),
+            "decisions": (base / "_assess/d/run/assess/decisions/review.jsonl", map(decision, sources)),
+        }
+        contents = {name: to_lines(rows) for name, (_, rows) in tables.items()}
+        for name, (location, _) in tables.items():
+            self._put(location, contents[name])
+        for kind, named in (("ingest", ["manifest"]), ("assess", ["assessments", "findings"])):
+            published = {name: Table.of(tables[name][0], contents[name]) for name in named}
+            keys = sources if kind == "ingest" else [f"{source}\n7" for source in sources]
+            night = Night(f"2026-03-{day:02}T00:00:00+00:00", f"d/run-{day}")
+            EarlierNights(self.root, kind, night, TaskKey("d", kind)).publish(published, keys, "account")
+        self._write_derived(base, day, sources, findings)
+        return {
+            "ingested": {"manifest": tables["manifest"][0].uri, "completed": len(sources)},
+            "assessed": {name: tables[name][0].uri for name in ("assessments", "findings")},
+            "reviewed": tables["decisions"][0].uri,
+        }
+
+    def close(self, day: int, *sources: str, **options: Any) -> dict[str, Any]:
+        """Write and close a night."""
+        return self.nights.close(day, **self.write_night(day, *sources, **options))
+
+    def _put(self, location: Location, content: bytes) -> tuple[str, str]:
+        path = Path(location.path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return location.uri, hashlib.sha256(content).hexdigest()
+
+    def _write_derived(
+        self, base: Location, day: int, sources: Collection[str], findings: list[dict[str, Any]]
+    ) -> None:
+        tables = CsvTables(base / "_assess/d/run/assess/csv")
+        tables.add(dict.fromkeys(FINDING_COLUMNS) | row for row in findings)
+        tables.publish()
+        self._put(base / "_work/shards/0.jsonl", to_lines({"source": source} for source in sources))
+        for number, source in enumerate(sources):
+            self._put(base / f"_work/state/{number}.json", json.dumps({"shown": [source]}).encode())
+        stats = VerdictStats()
+        for row in findings:
+            changed = {**row, "changed_from": "MISSING", "title": "A title"}
+            stats.add({**cell(row["source"]), "framework_id": "7"}, [changed], ())
+        page = render_verdicts(
+            stats,
+            Run(dag_id="d", task_id="assess", run_id="run"),
+            night=f"2026-03-{day:02}",
+            last_night="2026-02-01",
+            without_text=list(sources),
+            files={},
+        )
+        self._put(base / "_assess/d/run/assess/report.html", page.encode())
+
+    def erasure(self, *sources: str, **options: Any) -> Erasure:
+        return Erasure(self.root, sources, "A request", "the officer", log, **options)
+
+    def erase(self, *sources: str, **options: Any) -> Any:
+        return self.erasure(*sources, **options).run(self.jobs.extend)
+
+    def verify(self) -> list[Check]:
+        return list(Verifier(Folder(self.root.path)).run())
+
+    def statuses(self) -> str:
+        return " ".join(check.status for check in self.verify())
+
+    def find_traces(self, source: str) -> list[str]:
+        """Return the objects that name a document, in their names too, or have its text."""
+        name = source.rpartition("/")[2]
+        stem = Path(name).stem
+        words = {stem, quote(stem), quote(stem, safe=""), html.escape(stem), json.dumps(stem)[1:-1]}
+        words |= {word for text in (name, SECRET[source]) for word in (text, html.escape(text), quote(text))}
+        return [
+            str(path.relative_to(self.path))
+            for path in self._files()
+            if any(word in f"{path} {path.read_bytes().decode()}" for word in words)
+        ]
+
+    def _files(self) -> Iterator[Path]:
+        return (path for path in sorted(self.path.rglob("*")) if path.is_file())

@@ -1,0 +1,195 @@
+"""Fixtures for tests of the ingest: the emulator, and documents that it can read."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_provider.emulator import Emulator
+from airflow_provider.emulator.samples import Sample, serve_pages, write_samples
+from airflow_provider.nights.bulk import backoff, engine, pipeline
+from airflow_provider.nights.bulk.checkpoint import Checkpoint
+from airflow_provider.operators import base_bulk
+from airflow_provider.operators.ingest import ComplianceIngestOperator
+from airflow_provider.waiting import waits
+from tests.support.attempts import Attempts
+from tests.support.clock import DAY, Clock
+from tests.support.speed import TIMEOUT_SECONDS, speed_up
+
+
+@pytest.fixture
+def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
+    """The emulator; jobs are done at once, and calls that fail are not repeated by the client."""
+    connection = compliance_service.connection()
+    connection["extra"] |= {"max_retries": 0, "timeout": TIMEOUT_SECONDS}
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
+    return compliance_service
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    speed_up(monkeypatch)
+    monkeypatch.setattr(engine, "IDLE_BEFORE_DEFER_SECONDS", 1.0)
+    monkeypatch.setattr(engine, "CLOCK_CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(backoff, "FIRST_DELAY_SECONDS", 0.02)
+    monkeypatch.setattr(backoff, "MAX_DELAY_SECONDS", 0.1)
+    monkeypatch.setattr(backoff, "OUTAGE_RETRY_SECONDS", 1.0)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of all ingest operators."""
+    clock = Clock()
+    monkeypatch.setattr(ComplianceIngestOperator, "clock", staticmethod(clock))
+    return clock
+
+
+class WallClock:
+    """The module `time`, whose wall clock may be ahead."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def time(self) -> float:
+        return time.time() + self.ahead
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+
+@pytest.fixture
+def wall_clock(monkeypatch: pytest.MonkeyPatch) -> WallClock:
+    """The wall clock of the worker."""
+    clock = WallClock()
+    for module in (base_bulk, engine, pipeline):
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(pipeline, "now", lambda: datetime.fromtimestamp(clock.time(), UTC).isoformat())
+    return clock
+
+
+@pytest.fixture
+def _deadline_passes_while_deferred(monkeypatch: pytest.MonkeyPatch, wall_clock: WallClock) -> None:
+    """Let each trigger reach its deadline at its first poll, and the worker find it in the past."""
+
+    def read_late() -> float:
+        wall_clock.ahead = DAY
+        return time.time() + 2 * DAY
+
+    monkeypatch.setattr(waits, "time", SimpleNamespace(monotonic=time.monotonic, time=read_late))
+
+
+@dataclass
+class Corpus:
+    """Documents of all kinds."""
+
+    folder: Path
+    samples: list[Sample]
+    pages: str
+
+    @property
+    def sources(self) -> list[str]:
+        """Where they are."""
+        return [self._source(sample) for sample in self.samples]
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """What is in the good ones, by source."""
+        return {self._source(sample): sample.text for sample in self.samples if sample.kind != "broken"}
+
+    def _source(self, sample: Sample) -> str:
+        return f"{self.pages}/{sample.path.name}" if sample.kind == "page" else str(sample.path)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Iterator[Corpus]:
+    folder = tmp_path / "in"
+    samples = write_samples(folder, pdfs=6, docx=4, pages=5)
+    with serve_pages(folder) as address:
+        yield Corpus(folder, samples, address.rstrip("/"))
+
+
+@dataclass
+class Outcome:
+    """What an ingest has left at its destination."""
+
+    destination: Path
+
+    @property
+    def manifest(self) -> Path:
+        """The manifest; there is one."""
+        (found,) = self.destination.glob("_ingest/*/*/*/manifest.jsonl")
+        return found
+
+    @property
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """The rows of the manifest by source; each is there once."""
+        rows = [json.loads(line) for line in self.manifest.read_text().splitlines()]
+        by_source = {row["source"]: row for row in rows}
+        assert len(by_source) == len(rows)
+        return by_source
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The texts by source, read from where the manifest says."""
+        return {source: Path(row["path"]).read_text() for source, row in self.rows.items() if row["path"]}
+
+    @property
+    def text_files(self) -> list[str]:
+        """The files of all texts, whether a row points to them or not."""
+        return [name for name in self.files if not name.startswith(("_ingest", "_work", "_nights"))]
+
+    @property
+    def files(self) -> set[str]:
+        """All files at the destination, except manifest, report, lease, and the entry of the night."""
+        own = {"manifest.jsonl", "report.html", "lease.json"}
+        return {
+            str(path.relative_to(self.destination))
+            for path in self.destination.rglob("*")
+            if path.is_file() and path.name not in own and path.parent.parent.name != "_nights"
+        }
+
+
+@pytest.fixture
+def outcome(tmp_path: Path) -> Outcome:
+    return Outcome(tmp_path / "out")
+
+
+def ingest(sources: Any, outcome: Outcome, **options: Any) -> ComplianceIngestOperator:
+    values = {"task_id": "t", "poll_interval": 0.1, "destination": f"{outcome.destination}/"}
+    return ComplianceIngestOperator(sources=sources, **{**values, **options})
+
+
+def counts(result: dict[str, Any]) -> tuple[int, int, int]:
+    """How many documents were completed, failed and skipped."""
+    return result["completed"], result["failed"], result["skipped"]
+
+
+RunIngest = Callable[..., tuple[int, int, int]]
+
+
+@pytest.fixture
+def run_ingest(attempts: Attempts, outcome: Outcome) -> RunIngest:
+    """Make one attempt of an ingest of some sources, and count."""
+    return lambda sources, **options: counts(attempts.run(ingest(sources, outcome, **options)))
+
+
+@pytest.fixture
+def appended(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """All records of the journal."""
+    records: list[dict[str, Any]] = []
+    append = Checkpoint.append
+
+    def keep(self: Checkpoint, item: Any) -> Any:
+        records.append(item.record())
+        return append(self, item)
+
+    monkeypatch.setattr(Checkpoint, "append", keep)
+    return records

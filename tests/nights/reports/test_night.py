@@ -1,0 +1,442 @@
+"""The report of a night: its headline, its sections, and what it does with hostile or very many rows."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider.nights.reports import verdicts
+from airflow_provider.nights.reports.cutting import cut
+from airflow_provider.nights.reports.outcomes import MAX_NAMED, MAX_REPEATED
+from airflow_provider.nights.reports.verdicts import MAX_CHANGES, MAX_MADE_DECISIONS, REST
+from tests.nights.reports.pages import (
+    ATTACKS,
+    BAD,
+    GOOD,
+    LAST_NIGHT,
+    MISSING,
+    NIGHT,
+    TOTALS,
+    VALUES,
+    Night,
+    Page,
+    Strict,
+    cell,
+    document,
+    finding,
+    measure_growth,
+)
+
+
+def page(*rows: Any, **record: Any) -> Page:
+    return Page(Night(*rows, **record).render())
+
+
+ONE = "1 document: 1 new or changed."
+VANISHED = {"totals": {"vanished": 3}}
+WORSE, BETTER = finding(category=MISSING, changed_from=GOOD), finding(changed_from=MISSING)
+
+
+@pytest.mark.parametrize(
+    ("night", "headline", "status", "tone"),
+    [
+        (Night(), "There was nothing to do in this night.", "Nothing to do", "idle"),
+        (Night([document()]), ONE, "No failures", "good"),
+        (
+            Night([document(), document(1, "FAILED"), document(2)]),
+            "3 documents: 2 new or changed, 1 failed.",
+            "Some failed",
+            "warn",
+        ),
+        (Night([], [cell()], [finding()]), "No verdict changed.", "Complete", "good"),
+        (Night([document()], [cell()], [finding()]), f"No verdict changed. {ONE}", "Complete", "good"),
+        (Night([], [cell()], [WORSE]), "1 verdict changed: 1 worse, 0 better.", "1 got worse", "warn"),
+        (Night([], [cell()], [BETTER]), "1 verdict changed: 0 worse, 1 better.", "Complete", "good"),
+        (
+            Night([], [cell(), cell(1, "FAILED")], [finding()]),
+            "No verdict changed. 1 assessment failed.",
+            "1 not assessed",
+            "warn",
+        ),
+        (Night([], [cell(0, "FAILED")]), "1 assessment failed.", "Nothing assessed", "bad"),
+        (Night([document()], [cell(findings=0)]), ONE, "1 without findings", "warn"),
+        (
+            Night([document()], missing=["a (failed)"]),
+            f"1 task of this night left no manifest: a (failed). {ONE}",
+            "Incomplete",
+            "bad",
+        ),
+        (
+            Night(missing=["a (failed)", "b (upstream_failed)"]),
+            "2 tasks of this night left no manifest: a (failed) and 1 more.",
+            "Incomplete",
+            "bad",
+        ),
+        (Night(**VANISHED), "3 documents of the night of 2026-03-01 vanished.", "No documents", "bad"),
+        (
+            Night([document()], **VANISHED),
+            f"3 documents of the night of 2026-03-01 vanished. {ONE}",
+            "3 vanished",
+            "warn",
+        ),
+        (
+            Night([document()], gone_frameworks=["DORA"]),
+            f"1 framework of the previous night without a verdict. {ONE}",
+            "1 framework gone",
+            "warn",
+        ),
+        (Night([document()], warnings=["Less."]), ONE, "Less than expected", "warn"),
+        (Night([document()], failed_tasks=["a", "b"]), f"2 tasks failed. {ONE}", "2 tasks failed", "warn"),
+    ],
+)
+def test_the_headline_says_the_worst(night: Night, headline: str, status: str, tone: str) -> None:
+    assert Page(night.render()).headline == (headline, status, tone)
+
+
+def test_a_first_night_has_nothing_to_compare_with() -> None:
+    findings = [finding(first_seen=NIGHT), finding(0, "D-2", MISSING, first_seen=None)]
+    for trend in ((), [("2026-03-01", TOTALS)]):  # also if there were nights before
+        shown = page([document()], [cell()], findings, trend)
+        assert "first night with verdicts: 1 missing, 0 not sufficiently regulated, of 2." in shown.text("h1")
+        assert "There is nothing to compare with" in shown.section("What changed")
+    earlier = page([document()], [cell()], findings, [("2026-03-02T01:30:00+00:00", TOTALS)])
+    assert "Previous night 2026-03-02 01:30 UTC" in earlier.text(".facts")  # there may be two on a day
+    shown = page([document()], [cell()], findings, ())
+    assert "Trend" not in shown.texts("h2")
+    assert "Previous night" not in shown.text(".facts")
+
+
+def test_new_verdicts_are_counted_apart_from_unchanged_ones() -> None:
+    section = page([], [cell()], [finding(), finding(1, first_seen=NIGHT)]).section("What changed")
+    assert "1 verdict is new" in section
+    assert "Nothing: every verdict on a document that came in both nights is the same." in section
+
+
+@pytest.mark.parametrize(
+    ("rows", "titles"),
+    [
+        (([document()],), ["Documents", "Trend", "Evidence"]),
+        (
+            ([], [cell()], [finding()]),
+            ["What changed since the previous night", "DORA", "Trend", "Evidence"],
+        ),
+        (([], [], [], ()), ["Evidence"]),
+    ],
+)
+def test_a_page_has_sections_for_what_there_is(rows: tuple[Any, ...], titles: list[str]) -> None:
+    assert page(*rows).texts("h2") == titles
+
+
+def test_missing_tasks_and_documents_come_first() -> None:
+    shown = page(
+        [document()],
+        missing=["find (failed)", *(f"ingest[{number}] (upstream_failed)" for number in range(59))],
+        vanished=["s3://inbox/gone.pdf"],
+        gone_frameworks=["NIS2"],
+        warnings=["No answer to C-7."],
+        **VANISHED,
+    )
+    assert shown.texts("h2")[:4] == [
+        "Missing", "Vanished documents", "Frameworks without a verdict", "Less than expected"
+    ]  # fmt: skip
+    assert "find (failed): see its log, then clear it" in shown.section("Missing")
+    reason = "did not run, because a task above it failed"
+    assert f"ingest[48] (upstream_failed): {reason} and 10 more" in shown.section("Missing")
+    assert "perhaps because of the tasks that are missing. The first 1" in shown.section("Vanished")
+    assert "gone.pdf" in shown.section("Vanished")
+
+
+def test_changes_show_the_worse_first_with_the_reason_behind_a_click() -> None:
+    findings = [
+        finding(number, f"D-{number % 120}", changed_from=MISSING, rationale="Section 4")
+        for number in range(3000)
+    ]
+    worse = finding(9999, category=BAD, changed_from=GOOD, rationale="Removed")
+    findings.insert(2900, worse)
+    shown = page([], [cell()], findings)
+    rows = shown.texts(".changes tbody tr")
+    assert rows[0] == (
+        "9999.pdf s3://inbox/ D-1 DORA Exit sufficiently regulated not sufficiently regulated "
+        "Worse: why Removed"
+    )
+    assert rows[1].endswith("Better: why Section 4")
+    assert (len(rows), len(shown.texts(".changes > table tbody tr"))) == (MAX_CHANGES, 10)
+    assert shown.text(".changes .more > summary") == "90 more"
+    assert "1 worse, 3,000 better. All are in the findings" in shown.section("What changed")
+    assert rows[1].count(".pdf") == MAX_NAMED
+    assert "and 24 more documents" in rows[1]
+    assert "and 5 more, in the findings" in rows[1]
+
+
+def test_verdicts_are_counted_by_framework_and_criterion_as_experts_decided() -> None:
+    findings = [
+        finding(0, "D-1"),
+        finding(0, "D-2", BAD),
+        finding(1, "D-1", MISSING, expert="ann", expert_category=GOOD, expert_rationale="Annex 2"),
+        finding(1, "D-2", MISSING),
+    ]
+    cells = [cell(), cell(1, carried_from={"run": "r"})]
+    shown = Page(Night([], cells, findings, decisions=[decide("changed", expert_id="eve")]).render())
+    section = shown.section("DORA")
+    assert "Documents: 1 assessed tonight, 1 carried forward." in section
+    assert "Sufficiently regulated 2 50.0 % Not sufficiently regulated 1 25.0 % Missing 1 25.0 %" in section
+    assert section.index("D-2") < section.index("D-1")
+    decisions = shown.section("Decisions by experts")
+    assert "forms of this night: 1 decided. 1 of tonight's verdicts has been decided in nights" in decisions
+    assert "D-1 DORA missing sufficiently regulated ann" in decisions
+    assert "Annex 2" in decisions
+    made = "s3://inbox/ 7.pdf D-9 DORA not sufficiently regulated sufficiently regulated"
+    assert f"{made} changed, eve, 2026-03-02T09:00:00 Annex 4" in decisions
+
+
+def decide(decision: str, **changes: Any) -> dict[str, Any]:
+    """Return a row of a table of decisions."""
+    row = {"source": "s3://inbox/7.pdf", "framework": "DORA", "criterion": "D-9", "category_before": BAD}
+    more = {"category_after": GOOD, "decided_at": "2026-03-02T09:00:00", "rational_feedback": "Annex 4"}
+    return {**row, **more, "decision": decision, **changes}
+
+
+def test_finding_that_no_expert_decided_is_counted_and_has_no_category_of_an_expert() -> None:
+    changed = {"category": BAD, "changed_from": GOOD}
+    findings = [
+        finding(7, "D-9", **changed),
+        finding(8, "D-9", **changed, cell="same text"),
+        finding(9, "D-9", **changed, expert="ann"),
+        finding(10, "D-9", **changed),
+    ]
+    decisions = [decide("expired"), decide("none", cell="same text", answered_by="eve"), decide("agreed")]
+    shown = Page(Night([], [cell()], findings, decisions=decisions).render()).section("Decisions by experts")
+    assert "1 decided, 1 left undecided, 1 expired. No one was asked about 1 changed verdict." in shown
+    for who in ("expired, no one", "left undecided, eve"):
+        assert f"D-9 DORA not sufficiently regulated \u2013 {who}" in shown
+
+
+def test_completed_assessments_without_findings_are_counted() -> None:
+    failed, carried = cell(4, "FAILED", findings=0), cell(3, findings=0, carried_from={"run": "r"})
+    night = Night([], [cell(1), cell(2, findings=0), carried, failed])
+    assert "2 assessments completed without a single finding." in Page(night.render()).text("main")
+
+
+def test_failures_are_grouped_and_those_of_assessments_are_apart() -> None:
+    fetching = [f"Fetching https://example.org/{number} gave HTTP 404." for number in range(3)]
+    given_up = [f"Given up after {number} nights in a row, since 2026-02-20. Bad." for number in (7, 9)]
+    documents = [document(error=error, status="FAILED") for error in (*fetching, *given_up)]
+    lost = [cell(number, "FAILED", error=f"Assessment {number:032x} was lost.") for number in range(4)]
+    shown = page(documents, [*lost, cell(9, "FAILED")])
+    why = shown.section("Why documents failed")
+    assert re.search(r"3 .*Fetching … gave HTTP 404\. such as", why)
+    assert re.search(r"2 .*Given up after too many nights in a row such as", why)
+    assert re.search(r"4 .*Assessment … was lost\. such as .*no reason", shown.section("Why assessments"))
+
+
+def test_findings_that_experts_left_undecided_do_not_displace_decisions() -> None:
+    decisions = [decide("none") for _ in range(MAX_MADE_DECISIONS + 1)] + [decide("changed", expert_id="eve")]
+    shown = Page(Night([], [cell()], [finding()], decisions=decisions).render()).section(
+        "Decisions by experts"
+    )
+    assert shown.index("changed, eve") < shown.index("left undecided, ")
+    assert "and 2 more, in the tables of decisions" in shown
+
+
+def test_each_reason_names_the_documents_that_failed_for_it() -> None:
+    few = [document(number, "FAILED", error="Truncated.") for number in range(3)]
+    many = [document(number, "FAILED", error="Encrypted.") for number in range(10, 35)]
+    cells = [cell(1, "FAILED", framework=framework) for framework in ("DORA", "GDPR")]
+    all_named = [document(number, "FAILED", error="Empty.") for number in range(40, 40 + MAX_NAMED)]
+    shown = page([*few, *many, *all_named], cells)
+    encrypted, empty, truncated = shown.texts(".reasons tbody tr")[:3]
+    assert (empty.count(".pdf"), "in the tables" in empty) == (MAX_NAMED, False)
+    numbers = [[int(number) for number in re.findall(r"(\d+)\.pdf", row)] for row in (truncated, encrypted)]
+    assert numbers == [[0, 1, 2], list(range(10, 30))]
+    assert "and 2 more documents" in truncated
+    assert "in the tables" not in truncated
+    assert "and more, in the tables" in encrypted
+    assert shown.section("Why assessments").count("1.pdf") == 1
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_document_is_cut_out_of_a_reason_which_stays(number: int) -> None:
+    failed = [document(number, "FAILED", error="Truncated.") for number in range(3)]
+    shown = Page(cut(page(failed).html, [failed[number]["source"]]))
+    (row,) = shown.texts(".reasons tbody tr")
+    assert row.startswith("3 ")
+    assert "Truncated." in row
+    assert {int(name) for name in re.findall(r"(\d+)\.pdf", row)} == {0, 1, 2} - {number}
+    alone = cut(page(failed[:1]).html, [failed[0]["source"]])
+    assert "Truncated." not in alone  # it may quote the document
+
+
+def test_a_document_is_cut_out_of_a_change_which_stays() -> None:
+    findings = [{**WORSE, "source": f"s3://inbox/{number}.pdf"} for number in range(3)]
+    shown = Page(cut(page([], [cell()], findings).html, ["s3://inbox/1.pdf"])).section("What changed")
+    assert re.findall(r"(\d)\.pdf", shown) == ["0", "2"]
+
+
+def test_documents_that_fail_every_night_are_listed_and_those_given_up_are_named() -> None:
+    rows = [
+        document(1, "FAILED", failed_nights=2, failed_since=LAST_NIGHT, error=None),
+        document(2, "FAILED", failed_nights=1, failed_since=NIGHT),
+        document(3, "FAILED", failed_nights=9, failed_since=LAST_NIGHT, error="Given up after 7 nights"),
+        document(4, "FAILED"),
+    ]
+    shown = page(rows)
+    section = shown.section("Failed several nights in a row")
+    assert "2 documents; 1 given up, which is not sent any more" in section
+    assert shown.texts(".repeated tbody tr") == [
+        "3.pdf s3://inbox/ given up Given up after 7 nights 9 since 2026-03-01",
+        "1.pdf s3://inbox/ (no reason given) 2 since 2026-03-01",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(3, "7 documents fewer than in"), (11, "1 document more than in"), (10, "")]
+)
+def test_the_lead_compares_the_number_of_documents(number: int, said: str) -> None:
+    lead = page([document()] * number).text(".lead")
+    assert said in lead
+    assert ("than in the previous night" in lead) is bool(said)
+
+
+def test_the_trend_has_a_bar_for_each_night_and_the_numbers_below() -> None:
+    trend = [(f"2026-02-{day:02}", TOTALS) for day in range(28, 0, -1)] + [("2026-01-31", TOTALS)] * 9
+    shown = page([document(), document(1, "FAILED")], trend=trend)
+    assert "The latest 30 nights" in shown.section("Trend")
+    assert "2026-03-02: 1 new or changed, 1 failed" in shown.section("Trend")
+    rows = shown.texts(".numbers tbody tr")
+    assert (len(rows), rows[0], rows[1]) == (30, "2026-03-02 2 1 0 0 0 0 0", "2026-02-28 10 1 20 0 0 0 0")
+
+
+def test_each_number_and_each_side_of_a_change_has_a_label_for_narrow_screens() -> None:
+    rules = [("DORA", "D-1", "description", "old", "new")]
+    shown = page([document(1, "FAILED", failed_nights=2)], [cell()], [WORSE], rules=rules)
+    for table in shown.tree.css("table.rows"):
+        head = [node.text() for node in table.css("th")]
+        labels = [node.attributes.get("data-label") for node in table.css("tr:has(td)")[0].css("td")]
+        assert all(label in (None, title) for label, title in zip(labels, head, strict=True))
+        assert {"Before", "Now", "Nights", "Documents"} & {*head} <= {*labels}
+    assert len(shown.tree.css("table.rows")) == 4
+
+
+def test_the_evidence_says_how_to_verify_it_and_links_to_the_tables() -> None:
+    manifests = [{"kind": "ingest", "path": f"dt=1/{'a b' * 50}/{number}.jsonl"} for number in range(102)]
+    record = {"root": "s3://my_aws@bucket/all nights", "previous": {"sha256": "ab" * 32}, "revision": 2}
+    shown = page(manifests=manifests, **record)
+    assert shown.text(".evidence pre") == "python -m airflow_provider verify 's3://my_aws@bucket/all nights'"
+    assert "ab" * 32 in shown.section("Evidence")
+    assert "2, which replaces an earlier record" in shown.text("header .facts")
+    assert "Manifests of ingestion (102)" in shown.section("Evidence")
+    assert shown.links == [f"../../dt%3D1/{'a%20b' * 50}/{number}.jsonl" for number in range(100)]
+    assert "and 2 more, in the record" in shown.section("Evidence")
+
+
+def hostile(value: Any) -> Night:
+    """Return a night with a value in every place that another system can fill."""
+    names = [*finding(), "changed_from", "expert", "expert_category", "expert_rationale", "decided_at"]
+    return Night(
+        [
+            dict.fromkeys([*document(), "failed_nights", "failed_since"], value),
+            document(1, "FAILED", source=value, error=value, failed_nights=value, failed_since=value),
+            document(2, "FAILED", source=value, error=value, failed_nights=3, failed_since=value),
+        ],
+        [dict.fromkeys(cell(), value), cell(source=value, framework=value)],
+        [dict.fromkeys(names, value)],
+        [(value, {**TOTALS, "categories": {str(value)[:99]: value}}), (value, value)],
+        vanished=[value],
+        **{name: [value] for name in ("missing", "failed_tasks", "gone_frameworks", "warnings")},
+        **dict.fromkeys(("dag_id", "run_id", "night"), value),
+        totals={"documents": value, "categories": value, "vanished": 2, "decisions": 1},
+        compared_with={"night": value},
+        root=f"s3://b/{str(value)[:99]}",
+    )
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_hostile_text_stays_text(attack: str) -> None:
+    shown = Page(hostile(attack).render())
+    assert all(re.fullmatch(r"https?://[^@]+", link) for link in shown.links), shown.links
+    assert "secret" not in shown.html
+    assert not re.search("[\u202e\x00\x1b]", shown.html)
+    assert len(shown.tree.css("h1")) == len(shown.tree.css("style")) == 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    VALUES,
+    st.lists(
+        st.dictionaries(st.sampled_from(sorted({*document(), *cell(), *finding()})), VALUES), max_size=8
+    ),
+)
+def test_any_value_in_any_place_gives_a_well_formed_page(value: Any, rows: list[dict[str, Any]]) -> None:
+    for night in (hostile(value), Night(rows, rows, rows)):
+        html = night.render()
+        assert html.encode()
+        Strict(html)
+    assert night.documents.total == len(rows)
+
+
+def test_the_largest_page_is_below_two_megabytes() -> None:
+    def url(number: int) -> str:
+        return f"https://a/{number}/{'&' * 1900}"
+
+    long = dict.fromkeys(("title", "changed_from", "rationale", "expert", "expert_rationale"), "&" * 9999)
+    night = Night(
+        [document(n, "FAILED", source=url(n), error=f"&{n}-" * 999, failed_nights=9) for n in range(2000)],
+        [cell(number, "FAILED", source=url(number), error=f"&{number}-" * 999) for number in range(2000)],
+        [
+            finding(
+                n,
+                f"{n}{'&' * 999}",
+                f"&{n}" * 99,
+                **{
+                    **long,
+                    "source": url(n),
+                    "framework": f"{n % 100}{'&' * 999}",
+                    "expert_rationale": "&" * 9999,
+                },
+            )
+            for n in range(2000)
+        ],
+        [("&" * 99, {"documents": 2**62, "failed": 7, "categories": {"&" * 99: 5}, "missing": 1})] * 99,
+        vanished=[url(number) for number in range(50)],
+        totals={"vanished": 9999},
+        manifests=[{"kind": k, "path": "&" * 300, "sha256": "0"} for k in ("ingest", "findings")] * 2000,
+        **{name: ["&" * 999] * 999 for name in ("missing", "gone_frameworks", "warnings")},
+        **dict.fromkeys(("dag_id", "run_id", "night"), "&" * 9999),
+        root="s3://" + "&" * 9999,
+    )
+    shown = Page(night.render())
+    assert len(shown.html.encode()) < 2_000_000
+    assert len(shown.texts(".repeated tbody tr")) == MAX_REPEATED
+
+
+def feed(night: Night, numbers: range) -> None:
+    for number in numbers:
+        status = "FAILED" if number % 2 == 0 else "COMPLETED"
+        night.documents.add(document(number, status, error=f"Reason {number} of many"))
+        for framework in ("DORA", "GDPR"):
+            night.verdicts.add_cell(cell(number, status, framework=framework, error=f"Reason {number}"))
+            for criterion in ("C-0", "C-1"):
+                row = finding(number, criterion, framework=framework, changed_from=BAD, expert="ann")
+                night.verdicts.add_finding(row)
+
+
+def test_memory_does_not_grow_with_documents_and_the_page_is_small() -> None:
+    night = Night()
+    assert measure_growth(lambda numbers: feed(night, numbers), 2_400) < 20_000
+    assert night.verdicts.changed == 2_400 * 4
+    assert len(night.render()) < 300_000
+
+
+def test_criteria_with_a_name_of_their_own_in_each_document_do_not_fill_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(verdicts, "MAX_CRITERIA", 50)
+    rows = [finding(n, f"#{n}", framework=f"F{n % 60}", changed_from=BAD) for n in range(500)]
+    counts = Night([], [], rows).verdicts
+    assert sum(len(framework.criteria) for framework in counts.frameworks.values()) <= 2 * 50 + 1
+    assert (counts.total, counts.changed, len(counts.changes)) == (500, 500, 50)
+    assert counts.frameworks[REST].criteria[REST].title == ""
