@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-# Modules below `airflow_provider`, each with its tests, the nearest first: `client/a b` is tests/client/test_a.py
-# and tests/client/test_b.py.
+# Modules below `airflow_provider`, each with its tests, the nearest first: `client/a b` names
+# tests/client/test_a.py and tests/client/test_b.py.
 TARGETS = {
     "client/responses": "client/responses",
     "client/batches": "client/batches",
