@@ -195,7 +195,7 @@ class Page:
 
 def measure_growth(add: Callable[[range], None], documents: int) -> int:
     """Return the bytes that the second half of some documents adds to what our modules hold."""
-    ours = tracemalloc.Filter(True, "*/airflow_provider/reports/*", all_frames=True)
+    ours = tracemalloc.Filter(True, "*/airflow_provider/nights/reports/*", all_frames=True)
 
     def allocated() -> int:  # by us: threads of earlier tests may still be running
         snapshot = tracemalloc.take_snapshot().filter_traces([ours])
