@@ -7,7 +7,6 @@ from typing import Any
 PACKAGE = "airflow-provider-compliance"
 INTEGRATION = "Document compliance"
 OBJECT_STORAGE = "Object storage"  # any store that Airflow's ObjectStoragePath knows
-DOCUMENTATION = "https://airflow-provider-compliance.example.com/"
 HOOK_CLASS = "airflow_provider.hooks.compliance.ComplianceHook"
 HOOK_NAME = "Document compliance"
 CONNECTION_TYPE = "compliance"
@@ -176,13 +175,11 @@ def get_provider_info() -> dict[str, Any]:
         "integrations": [
             {
                 "integration-name": INTEGRATION,
-                "external-doc-url": DOCUMENTATION,
                 "how-to-guide": ["/docs/quickstart.md", "/docs/operators.md"],
                 "tags": ["service"],
             },
             {
                 "integration-name": OBJECT_STORAGE,
-                "external-doc-url": DOCUMENTATION,
                 "how-to-guide": ["/docs/storage.md"],
                 "tags": ["protocol"],
             },
