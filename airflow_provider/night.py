@@ -105,7 +105,7 @@ def compliance_night(
             reviewed = ComplianceReviewAssessmentOperator.partial(
                 task_id="review",
                 conn_id=conn_id,
-                **{"response_timeout": timedelta(hours=20), "defaults": "No feedback", **given["review"]},
+                **{"response_timeout": timedelta(hours=20), "defaults": "Decide later", **given["review"]},
             ).expand(findings=forms)
             last = ComplianceCloseNightOperator(task_id="close_reviewed", reviewed=reviewed.output, **closing)
             close >> last

@@ -46,7 +46,7 @@ def test_night_defers_and_skips_what_has_not_changed() -> None:
 @pytest.mark.skipif(not HAS_FORMS, reason="Airflow before 3.1 has no forms")
 def test_options_of_a_review_reach_its_forms() -> None:
     tasks = tasks_of(
-        limit=7, by="criterion", assigned_users=[{"id": "ada", "name": "Ada"}], defaults="No feedback"
+        limit=7, by="criterion", assigned_users=[{"id": "ada", "name": "Ada"}], defaults="Decide later"
     )
     assert tasks["review"].partial_kwargs["assigned_users"] == [{"id": "ada", "name": "Ada"}]
     assert "limit" not in tasks["review"].partial_kwargs

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.client.findings import Finding
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError
+from airflow_provider.nights.reports.page import DECISIONS
 from airflow_provider.nights.review.form import Form, list_demands
 from airflow_provider.nights.review.selection import (
     BEYOND_LIMIT,
@@ -22,9 +23,10 @@ from airflow_provider.nights.review.selection import (
     check_only,
     select,
 )
-from airflow_provider.nights.review.state import EXPIRED, NO_DECISION, REVIEW, ReviewState
+from airflow_provider.nights.review.state import EXPIRED, NO_DECISION, REVIEW, SENT, ReviewState
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.operators.links import page_of
+from airflow_provider.redaction.text import plural
 from airflow_provider.runtime.compat import (
     human_in_the_loop,
     response_timeout_for,
@@ -45,7 +47,7 @@ else:
     HITLOperator = human_in_the_loop()
 
 SEND = "Send feedback"
-NOTHING = "No feedback"
+LATER = "Decide later"
 MORE_HINT = (
     "Some findings are beyond the limit of the form. For a form with those, map the task over "
     "group_findings(), or over chunk(results, 15); or raise the limit."
@@ -60,11 +62,11 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
 
     Needs Airflow 3.1 or newer. The findings are shown under "Required Actions" with two fields for each: the
     category, as the service gave it, and a rationale. Where an expert writes a rationale, feedback is sent. A
-    category that is corrected without a rationale is only recorded. With one switch the expert agrees with
-    all findings that are left as they are; else these are undecided.
+    category that is corrected without a rationale is only recorded, and so is everything with "Decide later".
+    With one switch the expert agrees with all findings that are left as they are; else these stay open.
 
     Returns the decisions, a list of dicts: what each is about, `decision` (`agreed`, `commented` or
-    `changed`; `none` after "No feedback", `expired` if no one has answered in time), `category_before`,
+    `changed`; `none` if it is still open, `expired` if no one has answered in time), `category_before`,
     `category_after`, who decided and when, what was sent, and `outcome`: `sent`, `recorded` if there was
     nothing to send, or `uncertain` if the service may have accepted it although the submit failed. Later
     nights below the same root carry decisions on `findings` forward.
@@ -85,7 +87,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         below a prefix that ends with a slash each task has a file of its own. An existing file is replaced.
     :param expert_id: ID of the expert; by default the ID of the Airflow user who answers
     :param body: Markdown to show above the findings
-    :param defaults: `No feedback`, to succeed without feedback if no one answers in time
+    :param defaults: `Decide later`, to succeed without feedback if no one answers in time
     :param response_timeout: how long to wait for an answer; by default forever
     :param assigned_users: who may answer; by default everyone who may see the DAG's required actions
     :param notifiers: whom to tell that an answer is needed
@@ -112,7 +114,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         **kwargs: Any,
     ) -> None:
         kwargs = response_timeout_for(HITLOperator, {**kwargs, "response_timeout": response_timeout})
-        super().__init__(subject="", options=[SEND, NOTHING], **kwargs)
+        super().__init__(subject="", options=[SEND, LATER], **kwargs)
         if sum(value is not None for value in (assessment_id, results, findings)) != 1:
             raise ComplianceInputError(
                 f"Task '{self.task_id}': give either assessment_id or results or findings."
@@ -181,7 +183,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         new = {finding.verdict for finding in selection.asked} - earlier
         if not review.has_form:
             shown = list(selection.asked)
-        outdated = [number for number, *_ in earlier - selection.valid] if review.has_form else []
+        outdated = [key for key, _ in earlier - selection.valid] if review.has_form else []
         resumed = {"shown": [finding.record() for finding in shown], "outdated": outdated}
         self._form = Form(shown, self._reviewed)
         if review.is_open:
@@ -199,8 +201,8 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         if review.is_answered and not new:
             self.log.info("Returning the decisions of an earlier attempt: nothing is asked again.")
             return self._finish(context, state)
-        left_out = selection.omitted or "none"
-        self.log.info("Asking about %d findings. Left out: %s.", len(selection.asked), left_out)
+        left_out = f" Left out: {selection.omitted}." if selection.omitted else ""
+        self.log.info("Asking about %s.%s", plural(len(selection.asked), "finding"), left_out)
         if selection.left_out[BEYOND_LIMIT]:
             self.log.warning(MORE_HINT)
         if not selection.asked:
@@ -256,12 +258,12 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         context: Context,
         event: dict[str, Any],
         shown: Iterable[Mapping[str, Any]] = (),
-        outdated: Collection[int] = (),
+        outdated: Collection[str] = (),
     ) -> Any:
         """Store the answer, then send it.
 
         :param shown: the findings on the form
-        :param outdated: IDs of those whose verdict has changed since then
+        :param outdated: keys of those whose verdict has changed since then
         """
         self._form = Form([ReviewedFinding(**record) for record in shown], self._reviewed)
         state = self._state(context)
@@ -273,7 +275,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         return self._finish(context, state)
 
     def _record(
-        self, context: Context, state: ReviewState, event: dict[str, Any], outdated: Collection[int]
+        self, context: Context, state: ReviewState, event: dict[str, Any], outdated: Collection[str]
     ) -> None:
         """Store the decisions of a form; after one that has expired, the next attempt asks again."""
         user, at = event.get("responded_by_user"), event.get("responded_at")
@@ -295,7 +297,8 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
             [{**decision, **signature} for decision in decisions], is_answered=user is not None
         )
         counts = Counter(decision["decision"] for decision in decisions)
-        self.log.info("Recorded decisions: %s, on %d findings.", dict(counts), len(self._form.findings))
+        recorded = ", ".join(f"{number:,} {DECISIONS[kind]}" for kind, number in counts.items())
+        self.log.info("Recorded: %s.", recorded or "nothing")
 
     def _expert(self, user: dict[str, str]) -> str:
         expert = optional(self.expert_id) or self.expert_of(user)
@@ -318,7 +321,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         except ComplianceError as error:
             if state.is_persistent:
                 raise
-            sent = list(state.sent)
+            sent = [row["assessment_response_id"] for row in state.results() if row["outcome"] in SENT]
             message = (
                 f"{error} Feedback was sent on {len(sent)} of {len(state.feedback)} findings: {sent}. "
                 f"Nothing of that is stored, so there is no retry. {NEXT_STEP} {STORE_HINT}"

@@ -99,7 +99,7 @@ def test_open_form_holds_no_other_night_and_a_backfill_reports_each_change_once(
     assert fifth.wait_for_end()["state"] == "success"
     assert changes_of(fifth) == []
     assert changes_of(second) == changed
-    answer(second, "No feedback")
+    answer(second, "Decide later")
     assert [run.wait_for_end()["state"] for run in (second, third)] == ["success"] * 2
     assert changes_of(third) == []
     assert service.count("submit_file") <= 3  # both versions, and night 2 beside night 5

@@ -28,9 +28,9 @@ from tests.operators.hitl import RESULTS, FakeHitl, Instance, Made, sent
 
 
 def test_the_form_has_two_options_and_fields_that_airflow_takes(service: Emulator, hitl: FakeHitl) -> None:
-    hitl.run(Made(), "No feedback")
+    hitl.run(Made(), "Decide later")
     assert hitl.form is not None
-    assert hitl.form["options"] == ["Send feedback", "No feedback"]
+    assert hitl.form["options"] == ["Send feedback", "Decide later"]
     fields = hitl.form["params"]
     assert list(fields)[:3] == ["agree_with_the_rest", "category_1", "rationale_1"]
     assert len(fields) == 7
@@ -47,7 +47,7 @@ def test_an_assessment_s_results_are_fetched(service: Emulator, hitl: FakeHitl) 
     hitl.run(review, {number: (first["category"], "Agreed.")})
     assert sent(service) == [("e-1", number, first["category"], "Agreed.")]
     assert hitl.form is not None
-    assert hitl.form["subject"].startswith(f"assessment {made['uuid']} against framework 2: ")
+    assert hitl.form["subject"].startswith(f"assessment {made['uuid']}, framework 2: ")
 
 
 @pytest.mark.parametrize("how", ["text", "repr", "file", "uri"])
@@ -84,7 +84,7 @@ def test_an_invalid_parameter_ends_the_task(
 
 
 def test_a_limit_leaves_out_the_rest_and_says_so(service: Emulator, hitl: FakeHitl) -> None:
-    hitl.run(Made(limit="2"), "No feedback")
+    hitl.run(Made(limit="2"), "Decide later")
     assert hitl.form is not None
     assert [name for name in hitl.form["params"] if name[0] == "c"] == ["category_1", "category_2"]
     assert "not on the form: 1 beyond the limit" in hitl.form["body"]
@@ -99,20 +99,21 @@ def test_a_subclass_reads_results_of_another_shape(service: Emulator, hitl: Fake
     assert sent(service) == [("e-1", 3, "MISSING", "So.")]
 
 
-def test_no_feedback_sends_nothing_of_what_is_filled_in(
+def test_what_was_typed_is_recorded_whichever_button_is_clicked(
     service: Emulator, hitl: FakeHitl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill_in = hitl.answer
 
-    def decline(given: Any) -> dict[str, Any]:
-        response = fill_in(given)
-        response["chosen_options"] = ["No feedback"]
-        return response
+    def decide_later(given: Any) -> dict[str, Any]:
+        return fill_in(given) | {"chosen_options": ["Decide later"]}
 
-    monkeypatch.setattr(hitl, "answer", decline)
-    decided = hitl.run(Made(), {1: ("SUFFICIENTLY_REGULATED", "A draft.")})
+    monkeypatch.setattr(hitl, "answer", decide_later)
+    decided = hitl.run(Made(), {1: ("SUFFICIENTLY_REGULATED", "Clause 9.")})
     assert sent(service) == []
-    assert {(row["decision"], row["outcome"]) for row in decided} == {("none", "recorded")}
+    assert {row["outcome"] for row in decided} == {"recorded"}
+    assert [(row["decision"], row["rational_feedback"]) for row in decided] == [
+        ("changed", "Clause 9."), ("none", ""), ("none", ""),
+    ]  # fmt: skip
 
 
 HOSTILE = [
@@ -225,7 +226,7 @@ def test_a_forgotten_rationale_does_not_fail_the_task(
     assert hitl.asked == 1
 
 
-@pytest.mark.parametrize("defaults", ["No feedback", None])
+@pytest.mark.parametrize("defaults", ["Decide later", None])
 def test_a_form_that_expires_is_recorded_and_asked_again_after_a_clear(
     service: Emulator, hitl: FakeHitl, tmp_path: Path, defaults: str | None
 ) -> None:
@@ -242,12 +243,12 @@ def test_a_form_that_expires_is_recorded_and_asked_again_after_a_clear(
     assert (hitl.asked, len(sent(service))) == (2, 1)
 
 
-@pytest.mark.parametrize(("defaults", "asked"), [("No feedback", 0), (None, 1)])
+@pytest.mark.parametrize(("defaults", "asked"), [("Decide later", 0), (None, 1)])
 def test_dag_test_waits_for_an_answer_only_without_defaults(
     service: Emulator, hitl: FakeHitl, caplog: pytest.LogCaptureFixture, defaults: str | None, asked: int
 ) -> None:
     dag_run = SimpleNamespace(triggering_user_name="dag_test")
-    hitl.run(Made(log_here=True, defaults=defaults), "No feedback", dag_run=dag_run)
+    hitl.run(Made(log_here=True, defaults=defaults), "Decide later", dag_run=dag_run)
     assert hitl.asked == asked
     assert "--mark-success-pattern" in caplog.text
 

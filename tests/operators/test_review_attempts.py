@@ -21,7 +21,7 @@ ANSWER: Any = {1: ("MISSING", "One."), 2: ("MISSING", "Two."), 3: ("MISSING", "T
 
 
 def test_no_feedback_is_an_answer_that_is_not_asked_for_again(service: Emulator, hitl: FakeHitl) -> None:
-    first, second = (hitl.run(Made(), "No feedback") for _ in range(2))
+    first, second = (hitl.run(Made(), "Decide later") for _ in range(2))
     assert [row["decision"] for row in first] == ["none"] * 3
     assert second == first
     assert (hitl.asked, len(hitl.kwargs), sent(service)) == (1, 1, [])  # the second one has not waited
@@ -109,7 +109,7 @@ def test_an_answer_that_no_attempt_has_read_is_not_lost(service: Emulator, hitl:
 
 
 def test_other_findings_than_those_of_the_form_need_a_new_run(service: Emulator, hitl: FakeHitl) -> None:
-    hitl.run(Made(), "No feedback")
+    hitl.run(Made(), "Decide later")
     with pytest.raises(exc.ComplianceInputError, match="Start a new DAG run"):
         hitl.run(Made(results=[*RESULTS, {"id": 4, "category": "MISSING"}]))
     assert hitl.asked == 1
@@ -160,5 +160,5 @@ def test_before_3_3_answers_to_the_form_of_other_findings_are_not_sent(
     with pytest.raises(HITLTimeoutError):
         older.run(Made())
     with pytest.raises(exc.ComplianceInputError, match="Nothing was sent"):
-        older.run(Made(results=RESULTS[:1]), {1: ("MISSING", "On the old form.")})
+        older.run(Made(results=[{**RESULTS[0], "id": 9}]), {1: ("MISSING", "On the old form.")})
     assert sent(service) == []

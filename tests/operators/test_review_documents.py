@@ -29,18 +29,18 @@ def form(hitl: FakeHitl) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("given", "subject"),
     [
-        ({"results": NAMED}, "cloud.pdf against DORA"),
+        ({"results": NAMED}, "cloud.pdf, DORA"),
         ({"results": {"document": {"name": "C"}, "framework": {"id": 2}, "results": RESULTS}}, "C"),
-        ({"results": [*NAMED[:2], {**NAMED[2], "fileName": "other.pdf"}]}, "results against DORA"),
+        ({"results": [*NAMED[:2], {**NAMED[2], "fileName": "other.pdf"}]}, "results, DORA"),
         ({"results": RESULTS}, "results"),
     ],
 )
 def test_the_headline_names_the_document_and_the_framework(
     service: Emulator, hitl: FakeHitl, given: dict[str, Any], subject: str
 ) -> None:
-    hitl.run(Made(**given), "No feedback")
+    hitl.run(Made(**given), "Decide later")
     named, _, counted = form(hitl)["subject"].partition(": ")
-    assert named.removesuffix(" against framework 2") == subject
+    assert named.removesuffix(", framework 2") == subject
     assert counted == "1 missing, 1 not sufficiently regulated, 1 sufficiently regulated"
 
 

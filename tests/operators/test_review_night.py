@@ -71,7 +71,7 @@ def test_the_document_and_the_framework_are_those_of_the_rows(
 ) -> None:
     decision, _ = hitl.run(made(table(tmp_path)), {1: ("SUFFICIENTLY_REGULATED", "Clause 9.")})
     assert form(hitl)["subject"] == (
-        "cloud.pdf against DORA: 1 missing, 1 not sufficiently regulated (night of 1 Mar)"
+        "cloud.pdf, DORA: 1 missing, 1 not sufficiently regulated (night of 1 Mar)"
     )
     assert "Source: s3" in form(hitl)["body"]
     assert [name for name in form(hitl)["params"] if name.startswith("c")] == ["category_1", "category_2"]
@@ -95,7 +95,7 @@ def test_an_answer_without_decisions_replaces_a_form_that_expired(
 ) -> None:
     (tmp_path / "_nights" / "2026-03-01").mkdir(parents=True)
     (tmp_path / "_nights" / "2026-03-01" / "assess-1.txt").touch()
-    review = made(table(tmp_path), defaults="No feedback", response_timeout=timedelta(hours=1))
+    review = made(table(tmp_path), defaults="Decide later", response_timeout=timedelta(hours=1))
     expired = hitl.run(review, None)
     (path,) = (tmp_path / "decisions").iterdir()
     assert [json.loads(line)["decision"] for line in path.read_text().splitlines()] == ["expired"] * 2

@@ -36,7 +36,8 @@ CAUSES = {
     "both": "the text is new, and the framework has changed",
     "judge": "the service judges the same text differently",
 }
-UNDECIDED = {"none": "left undecided", "expired": "expired"}  # decisions that say that no one has decided
+UNDECIDED = {"none": "open", "expired": "open"}  # decisions that say that no one has decided
+DECISIONS = {"changed": "overruled", "commented": "commented", "agreed": "confirmed", **UNDECIDED}
 DOCUMENTS = {"completed": "new or changed", "skipped": "unchanged", "failed": "failed"}  # words, by outcome
 CELLS = {"assessed": "assessed tonight", "carried": "carried forward", "failed": "failed"}
 TONES = ("idle", "good", "warn", "bad")  # of a page, the worst last

@@ -32,6 +32,7 @@ ABOUT = (
     "text_sha256",
 )  # fmt: skip
 MAX_LABEL_CHARS = 60
+MAX_NAMED = 20
 MAX_CONTEXT_CHARS = 600  # on each side of a passage
 MAX_HINT_CHARS = 240
 MAX_RATIONALE_CHARS = 1200
@@ -48,8 +49,10 @@ JOINER = "\u2060"
 INSTRUCTIONS = """\
 - To give feedback on a finding, write a **rationale** below, and correct the **category** where it is wrong.
 - The service takes no feedback without a rationale. A corrected category without one is recorded, not sent.
-- If you agree with everything that you leave as it is, switch that on: it is recorded, not sent.
-- **Send feedback** sends every rationale, **No feedback** nothing. Both record what you switched on."""
+- To confirm all findings you don't change, turn on "I agree with the rest". This is recorded here, not sent
+  to the service. Without it, what you don't change is not decided: it stays open.
+- **Send feedback** records your decisions and sends your rationales to the service. **Decide later** records
+  what you typed and sends nothing."""
 
 
 class Form:
@@ -81,13 +84,13 @@ class Form:
     @property
     def subject(self) -> str:
         """What it is about, how many findings there are, and how bad they are."""
-        framework, night = self.common("framework"), self.common("night")[:10]
-        against = f" against {framework}" if framework else ""
+        night = self.common("night")[:10]
+        about = ", ".join(filter(None, [self.document, self.common("framework")]))
         with suppress(ValueError):
             day = date.fromisoformat(night)
             night = f"{day.day} {day:%b}"
         of_night = f" (night of {night})" if night else ""
-        return to_line(f"{self.document}{against}: {self._counted}{of_night}", MAX_TITLE_CHARS)
+        return to_line(f"{about}: {self._counted}{of_night}", MAX_TITLE_CHARS)
 
     @property
     def _counted(self) -> str:
@@ -102,16 +105,23 @@ class Form:
         return ", ".join(f"{counts[kind]} {kind}" for kind in kinds if counts[kind])
 
     @property
+    def _suffixes(self) -> list[str]:
+        """What the fields of each finding end with: its id, with its cell where others have the same."""
+        counts = Counter(finding.id for finding in self.findings)
+        return [str(one.id) if counts[one.id] == 1 else one.key for one in self.findings]
+
+    @property
     def fields(self) -> dict[str, dict[str, Any]]:
         """The fields, as arguments of Airflow's `Param`: one switch, and two for each finding.
 
         Their names contain the id of the finding, because Airflow may show the form of an earlier attempt.
         """
+        suffixes = self._suffixes
         fields: dict[str, dict[str, Any]] = {
             AGREE: {
                 "default": False,
-                "title": "Agree with everything that I leave as it is",
-                "description": "Looked at and agreed: recorded, not sent.",
+                "title": "I agree with the rest",
+                "description": "Confirms every finding that you don't change.",
                 "type": ["boolean", "null"],  # else Airflow marks it as required
             }
         }
@@ -123,18 +133,18 @@ class Form:
             shown = {category: format_category(category) for category in CATEGORIES}
             if given:
                 shown[given] += " (as assessed)"
-            fields[f"{CATEGORY}{finding.id}"] = {
+            fields[f"{CATEGORY}{suffixes[number - 1]}"] = {
                 "default": given,
                 "title": label,
                 "description": to_line(finding.rationale, MAX_HINT_CHARS) or None,
                 "type": ["string", "null"],
                 "enum": [*CATEGORIES, None],
-                "values_display": {**shown, "None": "No category"},
+                "values_display": {**shown, "None": "Comment only, no category"},
             }
-            fields[f"{RATIONALE}{finding.id}"] = {
+            fields[f"{RATIONALE}{suffixes[number - 1]}"] = {
                 "default": None,
                 "title": f"{number}. Your rationale",
-                "description": "Required to send feedback on this finding, also with another category.",
+                "description": "Needed if you want the service to receive this correction.",
                 "type": ["string", "null"],
                 "format": "multiline",
             }
@@ -173,46 +183,57 @@ class Form:
         self,
         answered: Mapping[str, Any],
         *,
-        outdated: Collection[int] = (),
+        outdated: Collection[str] = (),
         undecided: str = NO_DECISION,
         is_sent: bool = True,
     ) -> tuple[list[dict[str, Any]], list[str]]:
-        """Return the decisions of an answer, and warnings about what is not sent.
+        """Return the decisions of an answer, and warnings about what is ignored or not sent.
 
-        Each finding has one: one that is left as it is is undecided, unless the expert agrees, and gets no
-        feedback. The same goes for one without fields: answers through Airflow's REST API may omit them.
+        Each finding has one. What an expert typed is recorded, whether it is sent or not. A finding that is
+        left as it is is undecided, unless the expert agrees. The same goes for one without fields: answers
+        through Airflow's REST API may omit them.
 
-        :param outdated: responses whose verdict has changed since the form was shown: nothing is sent on them
+        :param outdated: keys of responses whose verdict has changed since the form was shown: nothing is sent
+            on them
         :param undecided: what is recorded then: `none` or `expired`
-        :param is_sent: whether the expert has sent what is in the form
+        :param is_sent: whether the expert wants feedback to be sent
         """
-        ids = {name.partition("_")[2] for name in answered if name.startswith((CATEGORY, RATIONALE))}
-        is_about_these = ids <= {str(finding.id) for finding in self.findings}
-        if is_sent and not is_about_these:
+        names = [(f"{CATEGORY}{suffix}", f"{RATIONALE}{suffix}") for suffix in self._suffixes]
+        unknown = sorted(set(answered).difference({AGREE}, *names))
+        # Airflow keeps the form of the first attempt: if it has other findings, the switch is about those.
+        is_about_others = any(name.startswith((CATEGORY, RATIONALE)) for name in unknown)
+        if is_sent and is_about_others and not any(set(pair) & answered.keys() for pair in names):
             raise ComplianceInputError(
                 "The form has other findings than the results have now: Airflow keeps the form of the first "
                 "attempt of a task. Nothing was sent. Start a new DAG run to review the new results."
             )
-        agrees = is_about_these and answered.get(AGREE) in (True, "true")
+        shown = ", ".join(to_line(name, MAX_LABEL_CHARS) for name in unknown[:MAX_NAMED])
+        warnings = [f"Ignored fields that are not on the form: {shown}."] if unknown else []
         decisions: list[dict[str, Any]] = []
-        warnings: list[str] = []
-        for finding in self.findings:
+        for finding, pair in zip(self.findings, names, strict=True):
             given = _known_category(finding.category)
-            category = answered.get(f"{CATEGORY}{finding.id}", given) or None
-            rationale = str(answered.get(f"{RATIONALE}{finding.id}") or "").strip()
+            category, rationale = (answered.get(name) for name in pair)
             name = format_name(finding, MAX_LABEL_CHARS)
-            if category not in (None, *CATEGORIES):
-                warnings.append(f"Ignored the category of '{name}', which does not exist.")
+            is_same = category is None and pair[0] not in answered
+            if is_same:
                 category = given
-            is_left = category == given and not rationale  # not where the category was cleared
-            left = "agreed" if agrees and is_left else undecided
-            if not is_sent:
-                category, rationale = given, ""
-            is_changed = category not in (None, given)
-            if is_changed and not rationale:
+            elif category not in (None, "") and (category := _known_category(category)) is None:
+                warnings.append(f"Ignored the category of '{name}', which does not exist.")
+                is_same = True
+            if rationale is not None and not isinstance(rationale, str):
+                warnings.append(f"Ignored the rationale of '{name}': it must be a text.")
+            rationale = rationale.strip() if isinstance(rationale, str) else ""
+            is_left = (is_same or category == given) and not rationale  # not where the category was cleared
+            agrees = answered.get(AGREE) in (True, "true") and (
+                not is_about_others or bool(set(pair) & answered.keys())
+            )
+            is_changed = bool(category) and category != given
+            if is_changed and is_sent and not rationale:
                 warnings.append(
                     f"The new category of '{name}' is recorded, but not sent: the service needs a rationale."
                 )
+            left = "agreed" if agrees and is_left else undecided
+            is_feedback = bool(rationale) and is_sent and finding.key not in outdated
             decisions.append(
                 {
                     **{column: getattr(finding, column) for column in ABOUT},
@@ -221,13 +242,17 @@ class Form:
                     "category_after": category if is_changed else finding.category,
                     "rational_feedback": rationale,
                     "assessment_response_id": finding.id,
-                    "category_feedback": category if rationale else None,
-                    "outcome": PENDING if rationale and finding.id not in outdated else RECORDED,
+                    "category_feedback": (category or None) if is_feedback else None,
+                    "outcome": PENDING if is_feedback else RECORDED,
                 }
             )
+        shared = [row for row, suffix in zip(decisions, self._suffixes, strict=True) if "-" in suffix]
+        if any(row["outcome"] == PENDING for row in shared):
+            warnings.append("Some responses share an ID: the service is not told which assessment is meant.")
         if outdated:
+            old = [format_name(one, MAX_LABEL_CHARS) for one in self.findings if one.key in outdated]
             warnings.append(
-                f"The verdicts of responses {sorted(outdated)} have changed since the form was shown: "
+                f"The verdicts on {', '.join(old[:MAX_NAMED])} have changed since the form was shown: "
                 "decisions on them are recorded for what it showed, and not sent."
             )
         return decisions, warnings
@@ -243,7 +268,7 @@ def list_demands(frameworks: Iterable[Framework]) -> dict[tuple[str, str], str]:
     }
 
 
-def _known_category(category: str | None) -> str | None:
+def _known_category(category: object) -> str | None:
     wanted = normalize_category(category)
     return wanted if wanted in CATEGORIES else None
 
@@ -292,13 +317,12 @@ def _block(number: int, finding: ReviewedFinding, differing: Collection[str], de
     if finding.changed_from:
         facts.append(f"before: {escape(format_category(finding.changed_from), 80).lower()}")
     if finding.because in CAUSES:
-        facts.append(f"why: {CAUSES[finding.because]}")
+        facts.append(f"reason for the change: {CAUSES[finding.because]}")
     if "document" in differing:
         facts += _links(finding.text_path, finding.source, page)
-    facts.append(f"response {finding.id}")
     quoted = escape(finding.rationale, MAX_RATIONALE_CHARS) or "*The service gave no rationale.*"
     title = f"#### {number}\\. {escape(format_name(finding), MAX_TITLE_CHARS)}{code}"
-    demanded = [f"Demanded: {escape(demand, MAX_CONTEXT_CHARS)}"] if demand else []
+    demanded = [f"Requirement: {escape(demand, MAX_CONTEXT_CHARS)}"] if demand else []
     return "\n\n".join([title, " · ".join(facts), *demanded, f"> {quoted}", *_passage(finding)])
 
 

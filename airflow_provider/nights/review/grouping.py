@@ -126,7 +126,7 @@ def load_findings(value: Any) -> tuple[Iterator[ReviewedFinding], int | None]:
     places = [Location(form["form"]) for form in forms]
     found = (finding for place in places for finding in _read_form(place))
     on_no_form = max(int(form.get("left_out") or 0) for form in forms)
-    return (finding for finding in found if finding.id not in outdated), on_no_form
+    return (finding for finding in found if finding.key not in outdated), on_no_form
 
 
 def _parse(value: Any) -> tuple[list[str], list[Mapping[str, Any]]]:

@@ -22,8 +22,13 @@ NOT_KEPT = ("rationale", "passage", "context")  # the texts that only the form i
 BEYOND_LIMIT = "beyond the limit"
 ON_NO_FORM = "of this night, which no form shows because of its limit"
 
-Verdict = tuple[int | None, str | None, str]
-"""What an expert decides on: the response, its category, and the cell that it is about, if there is one."""
+Verdict = tuple[str, str | None]
+"""What an expert decides on: the key of the response, and its category."""
+
+
+def response_key(number: object, cell: object) -> str:
+    """Return what identifies a response: a service may number those of each assessment from 1."""
+    return f"{number}-{cell}" if cell else str(number)
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,12 @@ class ReviewedFinding(Finding):
     @property
     def verdict(self) -> Verdict:
         """What identifies the verdict: a service may keep the ID of a response whose category changes."""
-        return self.id, self.category, self.cell
+        return self.key, self.category
+
+    @property
+    def key(self) -> str:
+        """What identifies the response."""
+        return response_key(self.id, self.cell)
 
     @property
     def is_worse(self) -> bool:
@@ -150,8 +160,7 @@ def select(
     :param shown: the verdicts that an earlier form showed
     """
     selection = Selection()
-    criteria: dict[int, tuple[str, str]] = {}
-    chosen: set[int] = set()
+    criteria: dict[str, str] = {}  # equal texts share a verdict: one decision is enough
 
     def choose() -> Iterator[ReviewedFinding]:
         for finding in map(ReviewedFinding.of, findings):
@@ -159,24 +168,19 @@ def select(
                 selection.valid.add(finding.verdict)
             if not finding.is_wanted(only):
                 continue
-            criterion = finding.cell, finding.criterion
             if finding.id is None:
-                reason = "without a response ID"
-            elif criteria.setdefault(finding.id, criterion) != criterion:
-                reason = "with the response ID of another finding"
+                selection.left_out["without a response ID"] += 1
             elif only != "all" and finding.expert:
-                reason = "decided by an expert before"
-            elif finding.id in chosen:  # equal texts share a verdict: one decision is enough
-                continue
-            else:
-                chosen.add(finding.id)
+                selection.left_out["decided by an expert before"] += 1
+            elif finding.key not in criteria:
+                criteria[finding.key] = finding.criterion
                 yield finding
-                continue
-            selection.left_out[reason] += 1
+            elif criteria[finding.key] != finding.criterion:
+                selection.left_out["with the response ID of another finding"] += 1
 
     first = heapq.nsmallest(limit, choose(), key=lambda finding: finding.priority)
     selection.asked = tuple(_tell_apart(first))
-    selection.left_out[BEYOND_LIMIT] += len(chosen) - len(selection.asked)
+    selection.left_out[BEYOND_LIMIT] += len(criteria) - len(selection.asked)
     return selection
 
 

@@ -15,12 +15,14 @@ from airflow_provider.exceptions import (
     ComplianceUncertainError,
 )
 from airflow_provider.nights.reports.page import UNDECIDED
+from airflow_provider.nights.review.selection import response_key
 from airflow_provider.storage.outbox import UNCERTAIN, Outbox
 from airflow_provider.waiting.refusals import outlast_refusals_sync
 from airflow_provider.waiting.rules import is_refusal
 
 REVIEW = "compliance_review"
 PENDING, RECORDED = "pending", "recorded"  # outcomes of a decision: to be sent, or not
+SENT = ("sent", UNCERTAIN)
 NO_DECISION, EXPIRED = UNDECIDED
 FEEDBACK_FIELDS = ("expert_id", "rational_feedback", "assessment_response_id", "category_feedback")
 
@@ -67,10 +69,9 @@ class ReviewState(Outbox):
         return [decision for decision in self.review.decisions if decision["outcome"] == PENDING]
 
     @property
-    def sent(self) -> dict[int, str]:
-        """The outcomes of what was sent or may have been, by response."""
-        numbers = [row["assessment_response_id"] for row in self.feedback]
-        return {number: outcome for number in numbers if (outcome := self.outcome(number))}
+    def sent(self) -> dict[str, str]:
+        """The outcomes of what was sent or may have been, by the key of the response."""
+        return {key: outcome for key in map(_key_of, self.feedback) if (outcome := self.outcome(key))}
 
     def record_form(self, shown: Sequence[dict[str, Any]]) -> None:
         """Record that the form is shown."""
@@ -80,8 +81,8 @@ class ReviewState(Outbox):
         """Record the decisions on a form, which is closed now; what was sent before stays as it is."""
         self.review = Review(**(self.store.get(REVIEW) or {}))
         sent = self.sent
-        given = [row for row in self.feedback if row["assessment_response_id"] in sent]
-        merged = {decision["assessment_response_id"]: decision for decision in (*decisions, *given)}
+        given = [row for row in self.feedback if _key_of(row) in sent]
+        merged = {_key_of(decision): decision for decision in (*decisions, *given)}
         self._update(decisions=list(merged.values()), is_open=False, is_answered=is_answered)
 
     def _update(self, **changes: Any) -> None:
@@ -92,10 +93,7 @@ class ReviewState(Outbox):
     def results(self) -> list[dict[str, Any]]:
         """Return all decisions, each with what has become of it."""
         sent = self.sent
-        return [
-            {**row, "outcome": sent.get(row["assessment_response_id"], row["outcome"])}
-            for row in self.review.decisions
-        ]
+        return [{**row, "outcome": sent.get(_key_of(row), row["outcome"])} for row in self.review.decisions]
 
     def send_all(self, hook: Any) -> list[str]:
         """Send what is not sent yet; return which feedback the service refused, and why."""
@@ -122,7 +120,7 @@ class ReviewState(Outbox):
         number = row["assessment_response_id"]
         submit = partial(hook.submit_feedback, **{name: row[name] for name in FEEDBACK_FIELDS})
         try:
-            outcome = self.send(number, submit)
+            outcome = self.send(_key_of(row), submit)
         except ComplianceUncertainError as error:
             self._log.warning("Not sending feedback on response %s again: %s", number, error)
             self._stop_in_outage(error, hook)
@@ -146,3 +144,7 @@ class ReviewState(Outbox):
         except ComplianceError as outage:
             if outage.transient:
                 raise
+
+
+def _key_of(decision: Mapping[str, Any]) -> str:
+    return response_key(decision["assessment_response_id"], decision.get("cell"))

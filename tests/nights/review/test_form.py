@@ -33,8 +33,10 @@ From the *author*.
 
 - To give feedback on a finding, write a **rationale** below, and correct the **category** where it is wrong.
 - The service takes no feedback without a rationale. A corrected category without one is recorded, not sent.
-- If you agree with everything that you leave as it is, switch that on: it is recorded, not sent.
-- **Send feedback** sends every rationale, **No feedback** nothing. Both record what you switched on.
+- To confirm all findings you don't change, turn on "I agree with the rest". This is recorded here, not sent
+  to the service. Without it, what you don't change is not decided: it stays open.
+- **Send feedback** records your decisions and sends your rationales to the service. **Decide later** records
+  what you typed and sends nothing.
 
 *Findings that are not on the form: 2 without a response ID; 1 beyond the limit.*
 
@@ -43,16 +45,16 @@ From the *author*.
 #### 1\\. Exit (E\\-1)
 
 **Missing** · score 0.25 · contract\\.pdf · DORA · before: sufficiently regulated \
-· why: the framework has changed · Text: s3\\:\\/\\/out\\/contract\\.txt \
-· Source: s3\\:\\/\\/in\\/contract\\.pdf · response 7
+· reason for the change: the framework has changed · Text: s3\\:\\/\\/out\\/contract\\.txt \
+· Source: s3\\:\\/\\/in\\/contract\\.pdf
 
-Demanded: An exit plan\\.
+Requirement: An exit plan\\.
 
 > Nothing was found\\.
 
 #### 2\\. Response 8
 
-**Not sufficiently regulated** · b\\.pdf · GDPR · [Source](<https://example.com/b.pdf>) · response 8
+**Not sufficiently regulated** · b\\.pdf · GDPR · [Source](<https://example.com/b.pdf>)
 
 > *The service gave no rationale.*"""
 
@@ -71,7 +73,7 @@ def test_a_form_about_one_document_names_it_and_links_to_it_once() -> None:
         r"**contract\.pdf · DORA** · Text: s3\:\/\/out\/contract\.txt · Source: s3\:\/\/in\/contract\.pdf"
     )
     assert counted == r"### 2 findings to review: 1 worse\, 1 not sufficiently regulated"
-    assert [body.count(name) for name in ("DORA", "Source", "Demanded", "not on the form")] == [1, 1, 0, 0]
+    assert [body.count(name) for name in ("DORA", "Source", "Requirement", "not on the form")] == [1, 1, 0, 0]
     assert Form([ReviewedFinding(1)]).render().startswith("### 1 finding to review: 1 no category\n")
 
 
@@ -99,8 +101,8 @@ def test_each_finding_has_its_category_and_an_empty_rationale() -> None:
     assert list(fields) == ["agree_with_the_rest", "category_7", "rationale_7", "category_8", "rationale_8"]
     assert fields["agree_with_the_rest"] == {
         "default": False,
-        "title": "Agree with everything that I leave as it is",
-        "description": "Looked at and agreed: recorded, not sent.",
+        "title": "I agree with the rest",
+        "description": "Confirms every finding that you don't change.",
         "type": ["boolean", "null"],
     }
     assert fields["category_7"] == {
@@ -113,13 +115,13 @@ def test_each_finding_has_its_category_and_an_empty_rationale() -> None:
             GOOD: "Sufficiently regulated",
             BAD: "Not sufficiently regulated",
             MISSING: "Missing (as assessed)",
-            "None": "No category",
+            "None": "Comment only, no category",
         },
     }
     assert fields["rationale_7"] == {
         "default": None,
         "title": "1. Your rationale",
-        "description": "Required to send feedback on this finding, also with another category.",
+        "description": "Needed if you want the service to receive this correction.",
         "type": ["string", "null"],
         "format": "multiline",
     }
@@ -157,7 +159,7 @@ def test_a_form_is_named_after_its_document_or_its_criterion(
 @pytest.mark.parametrize(
     ("findings", "subject"),
     [
-        ([EXIT], "contract.pdf against DORA: 1 worse (night of 17 Nov)"),
+        ([EXIT], "contract.pdf, DORA: 1 worse (night of 17 Nov)"),
         ([replace(EXIT, night="soon", framework="")], "contract.pdf: 1 worse (night of soon)"),
         (
             [
@@ -254,7 +256,20 @@ UNDECIDED = ("none", MISSING, "", None)
         ({"category_7": BAD, "rationale_7": "So."}, ("changed", BAD, "So.", BAD), ""),
         ({"category_7": GOOD}, ("changed", GOOD, "", None), "'Exit' is recorded, but not sent"),
         ({"category_7": "INVENTED"}, UNDECIDED, "Ignored the category of 'Exit'"),
-        ({"category_7": "INVENTED", "rationale_7": "So."}, ("commented", MISSING, "So.", MISSING), "Ignored"),
+        ({"category_7": "INVENTED", "rationale_7": "So."}, ("commented", MISSING, "So.", None), "Ignored"),
+        (
+            {"category_7": "not sufficiently regulated", "rationale_7": "So."},
+            ("changed", BAD, "So.", BAD),
+            "",
+        ),
+        ({"category_7": "Missing"}, UNDECIDED, ""),
+        ({"category_7": [BAD]}, UNDECIDED, "Ignored the category of 'Exit'"),
+        ({"rationale_7": ["So", "1"]}, UNDECIDED, "Ignored the rationale of 'Exit': it must be a text."),
+        (
+            {**AGREE, "category_9999": BAD, "x": 1, "rationale_7": "So."},
+            ("commented", MISSING, "So.", MISSING),
+            "Ignored fields that are not on the form: category_9999, x.",
+        ),
     ],
 )
 def test_an_answer_means_a_decision(
@@ -298,36 +313,44 @@ def test_the_switch_agrees_with_what_is_left_as_it_is() -> None:
 
 @pytest.mark.parametrize("undecided", ["none", "expired"])
 def test_a_form_that_is_not_filled_in_leaves_a_trace(undecided: str) -> None:
-    drafted = {"category_7": GOOD, "rationale_7": "A draft.", "rationale_99": "Of another form."}
-    decisions, warnings = Form([EXIT, PARTLY]).parse(drafted, undecided=undecided, is_sent=False)
-    assert [
-        (decision["decision"], decision["category_after"], decision["outcome"]) for decision in decisions
-    ] == [
-        (undecided, MISSING, "recorded"),
-        (undecided, "Partly", "recorded"),
+    decisions, warnings = Form([EXIT, PARTLY]).parse({}, undecided=undecided, is_sent=False)
+    found = [(row["decision"], row["category_after"], row["outcome"]) for row in decisions]
+    assert found == [(undecided, MISSING, "recorded"), (undecided, "Partly", "recorded")]
+    assert not warnings
+
+
+def test_what_was_typed_is_recorded_without_being_sent() -> None:
+    answered = {"category_7": GOOD, "rationale_7": "Clause 9.", "rationale_2": "A note.", "category_8": GOOD}
+    decisions, warnings = Form([EXIT, PARTLY, AUDIT]).parse({**AGREE, **answered}, is_sent=False)
+    names = ("decision", "category_after", "rational_feedback", "category_feedback", "outcome")
+    assert [tuple(row[name] for name in names) for row in decisions] == [
+        ("changed", GOOD, "Clause 9.", None, "recorded"),
+        ("commented", "Partly", "A note.", None, "recorded"),
+        ("changed", GOOD, "", None, "recorded"),
     ]
     assert not warnings
 
 
-def test_no_feedback_agrees_only_with_what_is_left_as_it_is() -> None:
-    answered = {**AGREE, "category_7": GOOD, "rationale_2": "A draft."}
-    decisions, _ = Form([EXIT, PARTLY, AUDIT]).parse(answered, is_sent=False)
-    found = {decision["assessment_response_id"]: decision for decision in decisions}
-    agreed = {number for number, decision in found.items() if decision["decision"] == "agreed"}
-    assert (len(found), agreed) == (3, found.keys() - {7, 2})
-    assert {(decision["rational_feedback"], decision["outcome"]) for decision in decisions} == {
-        ("", "recorded")
-    }
-    assert found[7]["category_after"] == MISSING
-    others, _ = Form([AUDIT]).parse(answered, is_sent=False)  # the fields are those of another form
-    assert [decision["decision"] for decision in others] == ["none"]
+def test_the_switch_of_another_form_agrees_only_with_findings_that_are_on_both() -> None:
+    answered = {**AGREE, "category_7": MISSING, "category_99": GOOD}
+    decisions, _ = Form([EXIT, AUDIT]).parse(answered)
+    assert [row["decision"] for row in decisions] == ["agreed", "none"]
+
+
+def test_findings_of_two_assessments_with_one_id_are_decided_apart() -> None:
+    form = Form([EXIT, replace(EXIT, cell="c2", document="b.pdf"), AUDIT])
+    names = [name for name in form.fields if name.startswith("rationale")]
+    assert names == ["rationale_7-c1", "rationale_7-c2", "rationale_8"]
+    decisions, _ = form.parse({"rationale_7-c2": "So.", "category_7-c1": GOOD}, outdated=["7-c1"])
+    found = [(row["cell"], row["decision"], row["outcome"]) for row in decisions]
+    assert found == [("c1", "changed", "recorded"), ("c2", "commented", "pending"), ("", "none", "recorded")]
 
 
 def test_nothing_is_sent_on_a_verdict_that_has_changed_since() -> None:
     answered = {"rationale_7": "So.", "rationale_2": "So."}
-    decisions, warnings = Form([EXIT, PARTLY]).parse(answered, outdated=[7])
+    decisions, warnings = Form([EXIT, PARTLY]).parse(answered, outdated=["7-c1"])
     assert [decision["outcome"] for decision in decisions] == ["recorded", "pending"]
-    assert "The verdicts of responses [7] have changed" in warnings[0]
+    assert "The verdicts on Exit have changed" in warnings[0]
 
 
 def test_an_answer_to_another_form_is_refused() -> None:

@@ -123,7 +123,7 @@ def test_a_night_that_was_cleared_keeps_its_forms_and_asks_about_new_verdicts(tm
     again = group_findings(uri, only="insufficient")
     assert ids(again) == [[1, 2], [3], [4], [1]]
     assert [form["form"] for form in again[:2]] == [form["form"] for form in forms]
-    assert [form["outdated"] for form in again] == [[1], [3], [], []]
+    assert [form["outdated"] for form in again] == [["1"], ["3"], [], []]
     assert [asked(selected(form)) for form in again] == [[2], [], [4], [1]]
     assert group_findings(uri, only="insufficient") == again
 
@@ -192,14 +192,18 @@ def test_empty_lines_and_an_empty_file_are_fine(tmp_path: Path) -> None:
     assert asked(selected(form)) == [1, 2]
 
 
-def test_findings_that_share_a_response_are_asked_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    equal = row(1, cell="x", source="in/copy.pdf")
-    rows = [row(1, cell="x"), equal, row(1, cell="y"), row(1, cell="x", criterion="D-2"), row(None), {}]
+def test_a_response_id_belongs_to_its_assessment(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    equal = row(1, cell="x", source="in/copy.pdf")  # an equal text: the same question
+    other = row(1, cell="y", source="in/b.pdf")
+    rows = [row(1, cell="x"), equal, other, row(1, cell="x", criterion="D-2"), row(None), {}]
     with caplog.at_level(logging.INFO):
-        assert ids(group_findings(table(tmp_path, rows), only="all")) == [[1]]
-    assert "2 with the response ID of another finding; 2 without a response ID" in caplog.text
+        forms = group_findings(table(tmp_path, rows), only="all")
+    assert ids(forms) == [[1], [1]]
+    assert "1 with the response ID of another finding; 2 without a response ID" in caplog.text
+    table(tmp_path, [row(1, BAD, cell="x"), other])
+    again = group_findings(f"file://{tmp_path}/findings.jsonl", only="all")
+    assert [form["outdated"] for form in again] == [["1-x"], [], []]
+    assert [len(selected(form).asked) for form in again] == [0, 1, 1]
 
 
 def test_a_damaged_form_is_refused(tmp_path: Path) -> None:

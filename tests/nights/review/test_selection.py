@@ -82,7 +82,7 @@ def test_a_row_is_a_finding_that_knows_where_it_comes_from() -> None:
         "findings": "s3://out/findings.jsonl",
     }
     assert finding.rationale == "Nothing."
-    assert ReviewedFinding(**finding.record()).verdict == finding.verdict == (7, MISSING, "c1")
+    assert ReviewedFinding(**finding.record()).verdict == finding.verdict == ("7-c1", MISSING)
 
 
 def test_a_criterion_that_is_its_own_title_is_not_repeated() -> None:
