@@ -14,6 +14,7 @@ from airflow_provider.client.profile import LISTS, Profile, look_up
 from airflow_provider.client.responses import error_message
 from airflow_provider.client.settings import Endpoints
 from airflow_provider.exceptions import ComplianceProtocolError
+from airflow_provider.nights.severity import CATEGORIES
 
 MAX_DEPTH = 3
 WORD = re.compile(r"[^\W\d_][^\W\d_ -]*([ _-][^\W\d_]+){0,3}")  # never an id or a token
@@ -59,11 +60,7 @@ MEANINGS = {
         "FAILED": "failed failure error rejected broken aborted",
         "CANCELLED": "cancelled canceled deleted stopped",
     },
-    "category": {
-        "SUFFICIENTLY_REGULATED": "sufficientlyregulated sufficient compliant ok passed met fulfilled",
-        "NOT_SUFFICIENTLY_REGULATED": "notsufficientlyregulated insufficient partial partly partlymet",
-        "MISSING": "missing absent notfound",
-    },
+    "category": {one.name: one.synonyms for one in CATEGORIES if one.synonyms},
 }
 
 

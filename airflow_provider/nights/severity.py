@@ -1,32 +1,95 @@
-"""The categories of verdicts: how they are spelled, how severe they are, and when a verdict became worse."""
+"""The categories of verdicts, in one table: how they are spelled and shown, and which of two is worse."""
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
-SUFFICIENT, INSUFFICIENT, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
-KNOWN_CATEGORIES = (SUFFICIENT, INSUFFICIENT, MISSING)  # of the contract, the best first
 NO_CATEGORY = "UNKNOWN"  # the service has sent none
-# An unknown category needs more attention than a sufficient verdict, and less than a bad one.
-_SEVERITIES = {SUFFICIENT: 0, INSUFFICIENT: 2, MISSING: 3}
-_UNKNOWN_SEVERITY = 1
+
+
+class Category(NamedTuple):
+    """A category, as all pages, forms and commands show it.
+
+    :param name: as the contract spells it
+    :param letter: in the matrix of a report; `F` and the point are taken
+    :param sign: the same for readers
+    :param style: its CSS class
+    :param color: the variable of report.css that bars and cells are filled with; `ink` is that of words
+    :param words: for a verdict
+    :param worst: for a document with this as its worst verdict
+    :param synonyms: what services call it, without separators
+    """
+
+    name: str
+    letter: str
+    sign: str
+    style: str
+    color: str
+    ink: str
+    words: str
+    worst: str
+    synonyms: str = ""
+
+    @property
+    def rank(self) -> int:
+        """How severe it is; the worst has the highest number."""
+        return CATEGORIES.index(self)
+
+
+# The best first. An unknown category needs more attention than a sufficient verdict, and less than a bad one.
+CATEGORIES = (
+    Category(
+        "SUFFICIENTLY_REGULATED",
+        *("S", "✓", "sufficient", "completed", "good-ink"),
+        words="sufficiently regulated",
+        worst="sufficiently regulated throughout",
+        synonyms="sufficientlyregulated sufficient compliant ok passed met fulfilled",
+    ),
+    Category(
+        NO_CATEGORY,
+        *("U", "?", "other", "other", "soft"),
+        words="without a known category",
+        worst="with a verdict of no known category",
+    ),
+    Category(
+        "NOT_SUFFICIENTLY_REGULATED",
+        *("N", "~", "insufficient", "cancelled", "warn-ink"),
+        words="not sufficiently regulated",
+        worst="not sufficiently regulated in places",
+        synonyms="notsufficientlyregulated insufficient partial partly partlymet",
+    ),
+    Category(
+        "MISSING",
+        *("M", "✗", "missing", "failed", "bad-ink"),
+        words="missing",
+        worst="with something missing",
+        synonyms="missing absent notfound",
+    ),
+)
+BEST, WORST = CATEGORIES[0], CATEGORIES[-1]
+SUFFICIENT = BEST.name
+UNKNOWN = next(one for one in CATEGORIES if one.name == NO_CATEGORY)
+BAD = CATEGORIES[UNKNOWN.rank + 1 :]
+_KNOWN = {one.name: one for one in CATEGORIES if one is not UNKNOWN}
+KNOWN_CATEGORIES = tuple(_KNOWN)  # of the contract
 
 
 def normalize_category(category: object) -> str:
     """Return a known category as the contract spells it, any other one unchanged, and UNKNOWN for none."""
-    if isinstance(category, str) and category in _SEVERITIES:
+    if isinstance(category, str) and category in _KNOWN:
         return category  # most are
     text = "" if category is None else str(category).strip()
     spelled = re.sub(r"[\s_-]+", "_", text[:100]).upper()
-    return spelled if spelled in _SEVERITIES else text or NO_CATEGORY
+    return spelled if spelled in _KNOWN else text or NO_CATEGORY
 
 
-def severity_of(category: object) -> int:
-    """Return how severe a category is, in any spelling; the worst has the highest number."""
-    return _SEVERITIES.get(normalize_category(category), _UNKNOWN_SEVERITY)
+def classify(category: object) -> Category:
+    """Return a category, in any spelling: UNKNOWN for one that the contract does not have."""
+    return _KNOWN.get(normalize_category(category), UNKNOWN)
 
 
 def is_worse(before: object, after: object) -> bool:
     """Return whether a changed verdict became worse: all that is not known to be better."""
-    is_known = normalize_category(after) in _SEVERITIES
-    return not is_known or severity_of(after) >= severity_of(before)
+    found = classify(after)
+    return found is UNKNOWN or found.rank >= classify(before).rank

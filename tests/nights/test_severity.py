@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+from airflow_provider.client.models import FeedbackCategory
+from airflow_provider.emulator.service.catalog import INSUFFICIENT, MISSING, RESULT_CATEGORIES, SUFFICIENT
+from airflow_provider.nights.reports import page
+from airflow_provider.nights.reports.assess import VerdictStats
 from airflow_provider.nights.reports.verdicts import VerdictCounts
 from airflow_provider.nights.review.selection import ReviewedFinding
 from airflow_provider.nights.severity import (
-    INSUFFICIENT,
-    MISSING,
+    CATEGORIES,
+    KNOWN_CATEGORIES,
     NO_CATEGORY,
-    SUFFICIENT,
     normalize_category,
 )
+
+TEMPLATES = Path(page.__file__).parent / "templates"
 
 CHANGES = {
     (SUFFICIENT, INSUFFICIENT): True,
@@ -60,3 +68,28 @@ def test_spellings_of_a_category_are_the_same_category(given: str | None, expect
 def test_sufficient_in_another_spelling_needs_no_expert() -> None:
     assert not ReviewedFinding(1, category="Sufficiently regulated").is_wanted("insufficient")
     assert ReviewedFinding(1, category="missing").is_wanted("insufficient")
+
+
+def test_the_contract_the_emulator_and_the_table_have_the_same_categories_in_the_same_order() -> None:
+    assert KNOWN_CATEGORIES == tuple(FeedbackCategory) == RESULT_CATEGORIES
+
+
+def test_categories_can_be_told_apart() -> None:
+    for values in zip(
+        *((one.letter, one.sign, one.style, one.color, one.words) for one in CATEGORIES), strict=True
+    ):
+        assert len(set(values)) == len(CATEGORIES)
+    assert not {one.letter for one in CATEGORIES} & {"F", "."}
+    assert set(page.STYLES) >= {one.style for one in CATEGORIES}
+
+
+def test_style_and_script_of_a_report_know_each_category_from_the_table_only() -> None:
+    style = str(page._environment().globals["css"])
+    for category in CATEGORIES:
+        assert f".heat td.{category.style} {{ background: var(--{category.color}); }}" in style
+        for variable in (category.color, category.ink):
+            assert len(re.findall(rf"--{variable}: #", style)) == 2, "one for light and one for dark pages"
+    assert set(VerdictStats().matrix()["categories"]) == {one.letter for one in CATEGORIES}
+    for name in ("report.css", "matrix.js"):
+        words = set(re.findall(r"[\w-]+", (TEMPLATES / name).read_text()))
+        assert not words & {one.style for one in CATEGORIES if one.style != "other"}, name

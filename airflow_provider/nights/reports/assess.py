@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider.nights.reports.judge import JudgeStats
 from airflow_provider.nights.reports.outcomes import count_documents
 from airflow_provider.nights.reports.page import (
+    SHOWN,
     Summary,
-    classify,
     list_counts,
     render,
     split_source,
     summarize,
 )
 from airflow_provider.nights.reports.verdicts import FrameworkCounts, VerdictCounts
+from airflow_provider.nights.severity import BAD, BEST, CATEGORIES, classify
 from airflow_provider.redaction.text import sanitize
 
 if TYPE_CHECKING:
@@ -29,14 +30,10 @@ MAX_DOCUMENTS = 20_000  # of the matrix
 MAX_RATIONALE_CHARS = 600
 RATIONALE_BUDGET_CHARS = 1_500_000
 RANKS = ("", "skipped", "completed", "failed")  # of documents, the one that counts last
+FAILED = "F"  # where others have the letter of a category
 # What a document is counted as, by the letter of its worst verdict.
-WORST = {
-    "S": "sufficiently regulated throughout",
-    "N": "not sufficiently regulated in places",
-    "M": "with something missing",
-    "U": "with a verdict of no known category",
-    "F": "not assessed",
-}
+WORST = {category.letter: category.worst for category in SHOWN} | {FAILED: "not assessed"}
+WORST_FIRST = (FAILED, *(category.letter for category in reversed(CATEGORIES)))
 
 
 @dataclass
@@ -68,7 +65,7 @@ class VerdictStats(VerdictCounts):
         rows = self.letters.setdefault(framework.number, {})
         self.kinds[number] = max(self.kinds.get(number, ""), _kind_of(cell), key=RANKS.index)
         if cell["status"] != "COMPLETED":
-            rows[number] = "F"
+            rows[number] = FAILED
             return
         letters: dict[int, str] = {}
         self.add_gone(cell["framework"], set(before).difference([row["criterion"] for row in findings]))
@@ -77,7 +74,7 @@ class VerdictStats(VerdictCounts):
             is_changed = bool(row.get("changed_from"))
             letters[criterion] = letter.lower() if is_changed else letter
             # What needs a person is explained on the page; the rest where there is room.
-            room = RATIONALE_BUDGET_CHARS // (1 if is_changed or letter != "S" else 3)
+            room = RATIONALE_BUDGET_CHARS // (1 if is_changed or letter != BEST.letter else 3)
             if number < MAX_DOCUMENTS and self._note_chars < room and (note := _explain(row)):
                 self._note_chars += len(note)
                 self.notes[f"{number}/{framework.number}/{criterion}"] = note
@@ -94,8 +91,8 @@ class VerdictStats(VerdictCounts):
     def describe_framework(self, framework: FrameworkCounts) -> str:
         """Count the documents by the worst of their verdicts."""
         rows = self.letters[framework.number]
-        counts = Counter(next((one for one in "FMNUS" if one in row.upper()), "") for row in rows.values())
-        counted = list_counts(counts, WORST)
+        worst = (next((one for one in WORST_FIRST if one in row.upper()), "") for row in rows.values())
+        counted = list_counts(Counter(worst), WORST)
         return f"Documents: {counted}." if counted else ""
 
     def matrix(self) -> dict[str, Any]:
@@ -119,6 +116,8 @@ class VerdictStats(VerdictCounts):
             "left_out": len(self.documents) - len(sources),
             "frameworks": frameworks,
             "notes": self.notes,
+            "categories": {one.letter: [one.words, one.style, one.sign] for one in CATEGORIES},
+            "bad": "".join(one.letter for one in BAD),
         }
 
 
@@ -172,6 +171,6 @@ def _explain(finding: Mapping[str, Any]) -> str:
     rationale = sanitize(finding.get("rationale"), MAX_RATIONALE_CHARS)
     if not finding.get("expert"):
         return rationale
-    _, _, words = classify(finding["category"])
+    words = classify(finding["category"]).words
     decided = f"Decided by {finding['expert']}. {finding.get('expert_rationale') or ''}".strip()
     return sanitize(f"{decided} The service said: {words}. {rationale}", MAX_RATIONALE_CHARS)

@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from airflow_provider.nights.severity import INSUFFICIENT, MISSING, SUFFICIENT, normalize_category
+from airflow_provider.nights.severity import BAD, CATEGORIES, UNKNOWN, classify
 from airflow_provider.redaction.text import one_line, plural, redact_text, sanitize
 
 if TYPE_CHECKING:
@@ -21,14 +21,8 @@ if TYPE_CHECKING:
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_SOURCE_LENGTH = 2000
 MAX_SOURCE_CHARS = 300  # that are kept of many
-# The best first; each with its letter in the matrix, its CSS class and its words.
-CATEGORIES = {
-    SUFFICIENT: ("S", "sufficient", "sufficiently regulated"),
-    INSUFFICIENT: ("N", "insufficient", "not sufficiently regulated"),
-    MISSING: ("M", "missing", "missing"),
-}
-OTHER = ("U", "other", "without a known category")
-LEGEND = {style: words for _, style, words in (*CATEGORIES.values(), OTHER)}
+SHOWN = sorted(CATEGORIES, key=lambda category: category is UNKNOWN)  # in this order
+LEGEND = {category.style: category.words for category in SHOWN}
 # Why a verdict is another one than in the previous night.
 CAUSES = {
     "framework": "the framework has changed",
@@ -43,9 +37,7 @@ CELLS = {"assessed": "assessed tonight", "carried": "carried forward", "failed":
 TONES = ("idle", "good", "warn", "bad")  # of a page, the worst last
 
 # The CSS classes of bars, in their order.
-STYLES = (
-    "plain", "completed", "sufficient", "insufficient", "missing", "failed", "cancelled", "skipped", "other"
-)  # fmt: skip
+STYLES = ("plain", "completed", *list(LEGEND)[:-1], "failed", "cancelled", "skipped", UNKNOWN.style)
 
 Segment = tuple[str, int, float, float]
 """A CSS class, what is counted, and position and size in percent."""
@@ -83,15 +75,10 @@ def _is_safe_url(text: str) -> bool:
         return False
 
 
-def classify(category: object) -> tuple[str, str, str]:
-    """Return the letter, the CSS class and the words of a category, in any spelling."""
-    return CATEGORIES.get(normalize_category(category), OTHER)
-
-
 def verdict_words(category: object) -> str:
     """Return the words for a category; one that the contract does not have is shown as it is."""
     found = classify(category)
-    return sanitize(category, 60) if found is OTHER else found[2]
+    return sanitize(category, 60) if found is UNKNOWN else found.words
 
 
 def list_counts(counts: Mapping[str, int], words: Mapping[str, str]) -> str:
@@ -229,10 +216,10 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     for name, file in (("css", "report.css"), ("matrix_js", "matrix.js")):
-        text, _, _ = loader.get_source(environment, file)
+        text = environment.get_template(file).render(categories=CATEGORIES)
         digest = b64encode(sha256(text.encode()).digest()).decode()
         environment.globals.update({name: text, f"{name}_digest": f"sha256-{digest}"})
-    environment.globals |= {"legend": LEGEND, "causes": CAUSES, "undecided": UNDECIDED}
+    environment.globals |= {"legend": LEGEND, "causes": CAUSES, "undecided": UNDECIDED, "bad": BAD}
     environment.globals |= {"outcome_words": DOCUMENTS, "cell_words": CELLS}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     shown = (

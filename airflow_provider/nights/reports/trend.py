@@ -10,7 +10,8 @@ from datetime import date, timedelta
 from itertools import pairwise
 
 from airflow_provider.nights.reports.charts import Column, ColumnChart, choose_ticks
-from airflow_provider.nights.reports.page import DOCUMENTS, LEGEND, classify, read_number, stack
+from airflow_provider.nights.reports.page import DOCUMENTS, LEGEND, read_number, stack
+from airflow_provider.nights.severity import BEST, WORST, classify
 from airflow_provider.redaction.text import plural, sanitize
 
 MIN_SLOTS, MAX_SLOTS = 14, 62
@@ -27,7 +28,7 @@ CHARTS: Mapping[str, Series] = {
     "Changed verdicts": [("plain", "changed", "changed")],
 }
 JUDGE_CHARTS: Mapping[str, Series] = {
-    SHARES[1]: [("sufficient", "agreed", "agreed"), ("missing", "disagreed", "disagreed")],
+    SHARES[1]: [(BEST.style, "agreed", "agreed"), (WORST.style, "disagreed", "disagreed")],
     "Drifted criteria": [("plain", "drifted", "drifted")],
 }
 
@@ -45,7 +46,7 @@ class TrendPoint:
         numbers = Counter(_read_numbers(totals))
         categories = totals.get("categories") if isinstance(totals, Mapping) else None
         for category, number in _read_numbers(categories).items():
-            numbers.update({"verdicts": number, f"verdicts {classify(category)[1]}": number})
+            numbers.update({"verdicts": number, f"verdicts {classify(category).style}": number})
         return cls(sanitize(night)[:10], numbers)
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider.nights.reports.outcomes import Kind, Reasons, Row, Top
-from airflow_provider.nights.reports.page import CAUSES, CELLS, UNDECIDED, Summary, classify, list_counts
-from airflow_provider.nights.severity import INSUFFICIENT, MISSING, is_worse, normalize_category
+from airflow_provider.nights.reports.page import CAUSES, CELLS, UNDECIDED, Summary, list_counts
+from airflow_provider.nights.severity import BAD, BEST, classify, is_worse, normalize_category
 from airflow_provider.redaction.text import plural, sanitize
 
 MAX_CHANGES = 100  # kinds of change that a page shows
@@ -40,9 +40,14 @@ class CriterionCounts:
     verdicts: Counter[str] = field(default_factory=Counter)
 
     @property
+    def sufficient(self) -> int:
+        """How many verdicts are sufficient."""
+        return self.verdicts[BEST.style]
+
+    @property
     def share(self) -> float:
         """The share of verdicts that are sufficient."""
-        return self.verdicts["sufficient"] / (self.verdicts.total() or 1)
+        return self.sufficient / (self.verdicts.total() or 1)
 
 
 @dataclass
@@ -171,15 +176,15 @@ class VerdictCounts:
         # Where an expert has decided, that counts.
         category = normalize_category(row.get("expert_category") or row.get("category"))
         framework.categories[to_name(category)] += 1
-        letter, css_class, _ = classify(category)
-        criterion.verdicts[css_class] += 1
+        found = classify(category)
+        criterion.verdicts[found.style] += 1
         if row.get("changed_from"):
             self._add_change(row)
         elif row.get("first_seen") in (None, row.get("night")):
             self.new += 1
         if row.get("expert"):
             self.decisions.add(row)
-        return criterion.number, letter
+        return criterion.number, found.letter
 
     def add_decision(self, row: Row) -> None:
         """Add a row of a table of decisions, with the columns that findings have for those."""
@@ -262,9 +267,9 @@ class VerdictCounts:
         elif self.is_compared:
             sentence = "No verdict changed."
         elif self.total:
-            missing, insufficient = self.categories[MISSING], self.categories[INSUFFICIENT]
-            counted = f"{missing:,} missing, {insufficient:,} not sufficiently regulated, of {self.total:,}"
-            sentence = f"The first night with verdicts: {counted}."
+            counts = self.categories
+            counted = ", ".join(f"{counts[one.name]:,} {one.words}" for one in reversed(BAD))
+            sentence = f"The first night with verdicts: {counted}, of {self.total:,}."
         yield "good" if self.cells else "idle", "Complete", sentence
         if failed:
             is_all = failed == self.cells.total()

@@ -11,7 +11,7 @@ from typing import Any
 from airflow_provider.client.findings import Finding, parse_id, parse_number
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.nights.reports.page import split_source
-from airflow_provider.nights.severity import SUFFICIENT, is_worse, normalize_category, severity_of
+from airflow_provider.nights.severity import BEST, classify, is_worse
 from airflow_provider.storage.names import name_in, printable
 
 TEXT_COLUMNS = (
@@ -85,14 +85,14 @@ class ReviewedFinding(Finding):
     @property
     def priority(self) -> tuple[bool, int, bool, int]:
         """Sorts what has become worse first, then by category, the worst first, and by what it was before."""
-        now, before = severity_of(self.category), severity_of(self.changed_from)
+        now, before = classify(self.category).rank, classify(self.changed_from).rank
         return not self.is_worse, -now, not self.changed_from, before
 
     def is_wanted(self, only: str) -> bool:
         """Return whether an expert is asked about it, decided or not."""
         if only == "changed":
             return bool(self.changed_from)
-        return only == "all" or normalize_category(self.category) != SUFFICIENT
+        return only == "all" or classify(self.category) is not BEST
 
     def record(self) -> dict[str, Any]:
         """Return what is kept of it until the form is answered: the answer comes in another process."""

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.service import state as emulated
+from airflow_provider.emulator.service.catalog import INSUFFICIENT, MISSING, SUFFICIENT
 from airflow_provider.nights.assess.cells import Cell
 from airflow_provider.nights.assess.task import KIND
 from airflow_provider.nights.assess.verdicts import read_earlier_verdicts
 from airflow_provider.nights.index.nights import EarlierNights, Night, TaskKey
-from airflow_provider.nights.severity import INSUFFICIENT, MISSING, SUFFICIENT
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.storage.locations import Location
 from tests.nights.assess.conftest import NightOutcome

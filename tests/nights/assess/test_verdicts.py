@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider.client.findings import Finding
+from airflow_provider.emulator.service.catalog import INSUFFICIENT, MISSING, SUFFICIENT
 from airflow_provider.nights.assess.cells import AssessedFramework, Cell
 from airflow_provider.nights.assess.findings import (
     VERDICT_COLUMNS,
@@ -23,7 +24,6 @@ from airflow_provider.nights.assess.findings import (
 )
 from airflow_provider.nights.assess.verdicts import FRAMEWORKS, describe_frameworks, find_shrinkage
 from airflow_provider.nights.index.nights import TaskKey
-from airflow_provider.nights.severity import INSUFFICIENT, MISSING, SUFFICIENT
 
 TASK = TaskKey("d", "t")
 

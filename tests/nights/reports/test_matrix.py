@@ -94,7 +94,7 @@ def test_document_without_a_verdict_on_a_criterion_has_an_empty_cell(page: Page)
         ({"only": "failed"}, ["3.pdf"]),
         ({"only": "open", "text": "INBOX/1"}, ["1.pdf"]),
         ({"framework": "1", "only": "open"}, ["200.pdf"]),
-        ({"framework": "1", "only": "missing"}, []),
+        ({"framework": "1", "only": "worst"}, []),
     ],
 )
 def test_filters_show_what_they_say(page: Page, filters: dict[str, str], shown: list[str]) -> None:

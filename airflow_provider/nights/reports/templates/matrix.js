@@ -2,11 +2,9 @@
 "use strict";
 (() => {
   const PAGE = 100;
-  const WORDS = { S: "sufficiently regulated", N: "not sufficiently regulated", M: "missing",
-    U: "without a known category", F: "not assessed", ".": "no verdict" };
-  const STYLES = { S: "sufficient", N: "insufficient", M: "missing", U: "other", F: "none", ".": "none" };
-  const SIGNS = { S: "✓", N: "~", M: "✗", U: "?", F: "!", ".": "" };
   const data = JSON.parse(document.getElementById("verdicts").textContent);
+  // By letter: words, CSS class and sign.
+  const KINDS = { ...data.categories, F: ["not assessed", "none", "!"], ".": ["no verdict", "none", ""] };
   const section = document.querySelector(".matrix");
   const form = section.querySelector("form");
   const table = section.querySelector("table");
@@ -22,15 +20,16 @@
     if (content !== undefined) element.textContent = content;
     return element;
   };
+  const count = (row, letter) => row.toUpperCase().split(letter).length - 1;
   const tests = {
     all: () => true,
-    open: (row) => /[NMnm]/.test(row),
-    missing: (row) => /[Mm]/.test(row),
+    open: (row) => [...data.bad].some((letter) => count(row, letter)),
+    worst: (row) => count(row, data.bad.at(-1)),
     changed: (row) => /[a-z]/.test(row),
     failed: (row) => row === "F",
   };
-  // The worst first: missing counts more than insufficient.
-  const weight = (row) => (row.match(/m/gi) || []).length * 1000 + (row.match(/n/gi) || []).length;
+  // The worst first: one worse verdict counts more than many less bad ones.
+  const weight = (row) => [...data.bad].reduce((sum, letter, place) => sum + count(row, letter) * 1000 ** place, 0);
 
   function select() {
     const rows = data.frameworks[framework.value].rows;
@@ -68,10 +67,11 @@
       const row = failed ? "F".repeat(criteria.length || 1) : rows[number].padEnd(criteria.length, ".");
       [...row].forEach((letter, column) => {
         const kind = letter.toUpperCase();
-        const cell = make("td", STYLES[kind]);
-        const button = make("button", letter === kind ? "" : "changed", SIGNS[kind]);
+        const [words, style, sign] = KINDS[kind];
+        const cell = make("td", style);
+        const button = make("button", letter === kind ? "" : "changed", sign);
         button.type = "button";
-        button.title = `${criteria[column]?.[0] ?? ""}: ${WORDS[kind]}${letter === kind ? "" : ", changed"}`;
+        button.title = `${criteria[column]?.[0] ?? ""}: ${words}${letter === kind ? "" : ", changed"}`;
         button.addEventListener("click", () => explain(number, column, kind));
         cell.append(button);
         line.append(cell);
@@ -93,7 +93,7 @@
     const chosen = data.frameworks[framework.value];
     const [code, title] = chosen.criteria[column] ?? ["", ""];
     const [heading, where, verdict, why] = dialog.querySelectorAll("h2, p");
-    heading.textContent = `${code}: ${WORDS[kind]}`;
+    heading.textContent = `${code}: ${KINDS[kind][0]}`;
     where.textContent = data.documents[number].join("");
     verdict.textContent = title;
     why.textContent = data.notes[`${number}/${framework.value}/${column}`]
