@@ -40,33 +40,22 @@ class Category(NamedTuple):
 # The best first. An unknown category needs more attention than a sufficient verdict, and less than a bad one.
 CATEGORIES = (
     Category(
-        "SUFFICIENTLY_REGULATED",
-        *("S", "✓", "sufficient", "completed", "good-ink"),
-        words="sufficiently regulated",
-        worst="sufficiently regulated throughout",
-        synonyms="sufficientlyregulated sufficient compliant ok passed met fulfilled",
+        "SUFFICIENTLY_REGULATED", "S", "✓", "sufficient", "completed", "good-ink", "sufficiently regulated",
+        "sufficiently regulated throughout", "sufficientlyregulated sufficient compliant ok passed met fulfilled",
     ),
     Category(
-        NO_CATEGORY,
-        *("U", "?", "other", "other", "soft"),
-        words="without a known category",
-        worst="with a verdict of no known category",
+        NO_CATEGORY, "U", "?", "other", "other", "soft", "without a known category",
+        "with a verdict of no known category",
     ),
     Category(
-        "NOT_SUFFICIENTLY_REGULATED",
-        *("N", "~", "insufficient", "cancelled", "warn-ink"),
-        words="not sufficiently regulated",
-        worst="not sufficiently regulated in places",
-        synonyms="notsufficientlyregulated insufficient partial partly partlymet",
+        "NOT_SUFFICIENTLY_REGULATED", "N", "~", "insufficient", "cancelled", "warn-ink", "not sufficiently regulated",
+        "not sufficiently regulated in places", "notsufficientlyregulated insufficient partial partly partlymet",
     ),
     Category(
-        "MISSING",
-        *("M", "✗", "missing", "failed", "bad-ink"),
-        words="missing",
-        worst="with something missing",
-        synonyms="missing absent notfound",
+        "MISSING", "M", "✗", "missing", "failed", "bad-ink", "missing",
+        "with something missing", "missing absent notfound",
     ),
-)
+)  # fmt: skip
 BEST, WORST = CATEGORIES[0], CATEGORIES[-1]
 SUFFICIENT = BEST.name
 UNKNOWN = next(one for one in CATEGORIES if one.name == NO_CATEGORY)
