@@ -40,16 +40,18 @@ class Category(NamedTuple):
 # The best first. An unknown category needs more attention than a sufficient verdict, and less than a bad one.
 CATEGORIES = (
     Category(
-        "SUFFICIENTLY_REGULATED", "S", "✓", "sufficient", "completed", "good-ink", "sufficiently regulated",
-        "sufficiently regulated throughout", "sufficientlyregulated sufficient compliant ok passed met fulfilled",
+        "SUFFICIENTLY_REGULATED", "S", "✓", "sufficient", "completed", "good-ink",
+        "sufficiently regulated", "sufficiently regulated throughout",
+        "sufficientlyregulated sufficient compliant ok passed met fulfilled",
     ),
     Category(
         NO_CATEGORY, "U", "?", "other", "other", "soft", "without a known category",
         "with a verdict of no known category",
     ),
     Category(
-        "NOT_SUFFICIENTLY_REGULATED", "N", "~", "insufficient", "cancelled", "warn-ink", "not sufficiently regulated",
-        "not sufficiently regulated in places", "notsufficientlyregulated insufficient partial partly partlymet",
+        "NOT_SUFFICIENTLY_REGULATED", "N", "~", "insufficient", "cancelled", "warn-ink",
+        "not sufficiently regulated", "not sufficiently regulated in places",
+        "notsufficientlyregulated insufficient partial partly partlymet",
     ),
     Category(
         "MISSING", "M", "✗", "missing", "failed", "bad-ink", "missing",
