@@ -27,6 +27,19 @@ DOCUMENTS = ("documentname", "filename", "document", "sourceurl", "source")
 FRAMEWORKS = ("frameworkcodename", "frameworkname", "framework", "frameworkid", "frameworkids")
 PASSAGES = ("passage", "quote", "excerpt", "snippet", "citation")
 CONTEXTS = ("context", "surroundingtext", "paragraph")
+# Fields that say that an answer is one page of several.
+MORE = (
+    "next",
+    "nextpage",
+    "nextlink",
+    "nexturl",
+    "nextcursor",
+    "nexttoken",
+    "nextpagetoken",
+    "hasnext",
+    "hasmore",
+)
+TOTALS = ("totalelements", "totalcount", "totalresults", "totalpages")
 MAX_DEPTH = 3
 
 
@@ -61,6 +74,8 @@ class Finding:
 def parse_findings(results: Any) -> list[Finding]:
     """Return the findings in the results of an assessment; an error if some of them can't be read."""
     records = _find_records(results, MAX_DEPTH)
+    if records is not None and (part := _find_part(results, len(records), MAX_DEPTH)):
+        raise _unreadable(f"are only a part, as {part} says")
     if records is None:
         raise _unreadable(
             "have no list of findings: expected a list of objects, or an object with one under 'results' or "
@@ -113,6 +128,21 @@ def _find_records(results: Any, depth: int) -> list[dict[str, Any]] | None:
         return next(filter(None, found), [])  # an empty list may be before the findings
     is_finding = _first(fields, IDS) is not None and _first(fields, CATEGORIES) is not None
     return [fields] if is_finding else None
+
+
+def _find_part(results: Any, number: int, depth: int) -> str:
+    """Return the field that says that there are more findings than this number; empty without one."""
+    if not isinstance(results, Mapping) or not depth:
+        return ""
+    for name, value in results.items():
+        key = _normalize(str(name))
+        if (key == "last" and value is False) or (key in MORE and value not in (None, "", False, 0, [], {})):
+            return f"'{name}'"
+        if key in TOTALS and type(value) is int and value > (1 if key == "totalpages" else number):
+            return f"'{name}'"
+        if part := _find_part(value, number, depth - 1):
+            return part
+    return ""
 
 
 def _normalize_keys(record: Mapping[Any, Any]) -> dict[str, Any]:

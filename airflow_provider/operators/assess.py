@@ -110,12 +110,13 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
     def _process(self, run: BulkRun) -> dict[str, Any]:
         from airflow_provider.nights.assess.cells import parse_frameworks, select_frameworks
         from airflow_provider.nights.assess.golden import GoldenTask, read_golden
-        from airflow_provider.nights.assess.inputs import read_documents
+        from airflow_provider.nights.assess.inputs import check_account, read_documents
         from airflow_provider.nights.assess.output import Outcome
         from airflow_provider.nights.assess.task import KIND, AssessTask
         from airflow_provider.nights.index.nights import EarlierNights, TaskKey
 
         documents, without_text = read_documents(self.documents)
+        check_account(documents, self.hook.account_digest, self.conn_id)
         if not documents:
             self.log.warning("Found no documents with a text: nothing to assess.")
         try:

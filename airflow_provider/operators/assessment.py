@@ -102,6 +102,8 @@ class ComplianceGetAssessmentResultsOperator(ComplianceBaseOperator):
             early = copy.copy(error)  # without the mark of the hook that fails a task for good
             early.transient = True
             raise early from None
+        # JSON has neither NaN nor numbers that Python takes for infinite: they become null.
+        results = json.loads(json.dumps(results), parse_constant=lambda _: None)
         # JSON can contain half of a surrogate pair, which UTF-8 can't: it is written as an escape.
         data = json.dumps(results, ensure_ascii=False, indent=1).encode(errors="backslashreplace")
         if self.destination is not None:

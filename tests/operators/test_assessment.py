@@ -145,6 +145,14 @@ def test_results_with_half_of_a_surrogate_pair_come_back_from_their_file(
     assert json.loads(Path(uri).read_text()) == {"rationale": "\ud800 §"}
 
 
+def test_numbers_that_json_does_not_have_are_null(service: Emulator, attempts: Attempts) -> None:
+    assessment = service.add_assessment(PAYLOAD)
+    body = '{"score": 1e400, "other": NaN, "fine": 0.5}'
+    service.fail("get_assessment_results", body=body, content_type="application/json")
+    found = attempts.run(get_results(assessment["uuid"]))
+    assert found == {"score": None, "other": None, "fine": 0.5}
+
+
 def test_results_too_large_for_an_xcom_ask_for_a_destination(
     service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -83,6 +83,11 @@ class Cell(Item):
     def label(self) -> str:
         """Its document and framework, as logs and errors show them."""
         return one_line(f"{self.source} ({self.framework})")
+
+    @property
+    def input(self) -> Hashable:
+        """What is assessed; a text that is unknown is that of its job."""
+        return self.text_sha256 or self.uuid, self.framework_id, self.payload_digest
 
     @property
     def is_golden(self) -> bool:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.client.findings import Finding, parse_id, parse_number
+from airflow_provider.exceptions import ComplianceProtocolError
 from airflow_provider.nights.severity import KNOWN_CATEGORIES, NO_CATEGORY, normalize_category
 from airflow_provider.storage.names import printable
 
@@ -35,22 +36,26 @@ Decisions = Mapping[tuple[str, str], Mapping[str, Any]]
 
 
 def to_verdicts(findings: Iterable[Finding]) -> list[Verdict]:
-    """Return the findings of one cell as rows have them, with the types of their columns."""
+    """Return the findings of one cell as rows have them; two verdicts on one criterion are an error."""
     verdicts: dict[str, Verdict] = {}
     for finding in findings:
         # A hook of a deployment may have put anything into them.
         given = (finding.code, finding.title, finding.rationale)
         code, title, rationale = (printable("" if value is None else str(value)) for value in given)
         name = criterion = code or title or f"#{parse_id(finding.id)}"
+        given_category = getattr(finding.category, "value", finding.category)  # of an enum
+        category = printable(normalize_category(given_category))
         number = 1
         while criterion in verdicts:
+            if category != verdicts[criterion]["category"]:
+                both = f"{verdicts[criterion]['category']} and {category}"
+                raise ComplianceProtocolError(f"They have two verdicts on {criterion[:100]}: {both}.")
             number += 1
             criterion = f"{name} ({number})"
-        category = getattr(finding.category, "value", finding.category)  # of an enum
         verdicts[criterion] = {
             "criterion": criterion,
             "title": title,
-            "category": printable(normalize_category(category)),
+            "category": category,
             "rationale": rationale,
             "score": parse_number(finding.score),
             "response_id": parse_id(finding.id),
@@ -94,9 +99,6 @@ def apply_decisions(verdicts: Iterable[Verdict], cell: str, decisions: Decisions
 def find_unanswered(criteria: Iterable[tuple[str, str]], verdicts: Iterable[Verdict]) -> list[str]:
     """Return the criteria of a framework that the service lists, but has not answered.
 
-    If no verdict names a listed criterion, the service has other names for them: then none is known to be
-    missing, unless there is no verdict at all.
-
     :param criteria: code name and name of each
     """
     return _find_unanswered(tuple(criteria), tuple((one["criterion"], one["title"]) for one in verdicts))
@@ -106,8 +108,7 @@ def find_unanswered(criteria: Iterable[tuple[str, str]], verdicts: Iterable[Verd
 def _find_unanswered(criteria: Sequence[tuple[str, str]], answered: Sequence[tuple[str, str]]) -> list[str]:
     names = {fold(text) for one in answered for text in one}
     listed = [(code or name, {fold(code), fold(name)}) for code, name in criteria if code or name]
-    missing = [code for code, either in listed if not either & (names - {""})]
-    return missing if len(missing) < len(listed) or not names else []
+    return [code for code, either in listed if not either & (names - {""})]
 
 
 @lru_cache(maxsize=10_000)

@@ -59,6 +59,22 @@ def read_documents(value: Any) -> tuple[list[AssessedDocument], list[str]]:
     return [document for document in found.values() if document], without_text
 
 
+def check_account(documents: Iterable[AssessedDocument], account: str, conn_id: str) -> None:
+    """Refuse documents that were ingested as another account: its jobs may have the ids of others here.
+
+    :param account: of the connection that assesses
+    """
+    foreign = [
+        document for document in documents if document.fields.get("account") not in (None, "", account)
+    ]
+    if foreign:
+        raise ComplianceInputError(
+            f"{len(foreign):,} documents, such as '{foreign[0].source}', were ingested as another account "
+            f"({foreign[0].fields['account']}) than that of the connection '{conn_id}' ({account}). Use one "
+            "`conn_id` for both tasks; if the connection has changed since, clear the ingest task."
+        )
+
+
 def read_rows(value: Any) -> Iterator[tuple[Mapping[str, Any], str]]:
     """Yield each row, and where it is; see `read_documents`."""
     if value is None:
@@ -130,4 +146,5 @@ def _parse(row: Mapping[str, Any], place: str) -> AssessedDocument | None:
             f"COMPLETED or SKIPPED. It is {shown}"
         )
     digest = row.get("sha256") or row.get("text_sha256") or ""
-    return AssessedDocument(redact(str(row.get("source") or uuid)), uuid.strip(), str(digest), dict(row))
+    source, digest = redact(str(row.get("source") or uuid)), str(digest).strip().lower()
+    return AssessedDocument(source, uuid.strip(), digest, dict(row))

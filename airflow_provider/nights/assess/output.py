@@ -340,7 +340,7 @@ class Outcome:
 
 def _stored_text(document: AssessedDocument) -> list[StoredObject]:
     """Return its text as ingestion has stored it; nothing if only its uuid is known."""
-    sha256, size = document.fields.get("sha256"), document.fields.get("bytes")
-    if not document.text_path or not isinstance(sha256, str):
+    if not document.text_path:
         return []
-    return [StoredObject(document.text_path, sha256, size if isinstance(size, int) else None)]
+    size = document.fields.get("bytes")
+    return [StoredObject(document.text_path, document.text_sha256, size if isinstance(size, int) else None)]

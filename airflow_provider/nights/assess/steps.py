@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.hooks.compliance import ComplianceHook
 
+NAMED = ("contentUuid", "documentUuid", "frameworkCodeName", "frameworkId")  # fields of results
 RESULT_IDS = ("uuid", "id")  # which may be those of an assessment, or of the results themselves
 
 
@@ -62,6 +63,7 @@ class AssessSteps(Steps[Cell]):
         self.submitted.add(_normalize_id(item.job_id))
         body, results = await self.client.get_raw_assessment_results(item.job_id)
         self._check(results, item.job_id)
+        self._check_named(results, item)
         item.results_sha256 = hashlib.sha256(body).hexdigest()
         target = await in_thread(keep, self.target(item), body, item.results_sha256)
         item.results_path = target.uri
@@ -88,6 +90,23 @@ class AssessSteps(Steps[Cell]):
                 "cache in front of the service."
             )
 
+    def _check_named(self, results: Any, item: Cell) -> None:
+        """Refuse results that name a document or a framework that was not asked about."""
+        framework = self.frameworks[item.framework_id]
+        payload = self.payload.render(self.documents[item.source], framework.fields)
+        asked = set(map(_normalize_id, (item.uuid, item.framework, *_leaves([payload, framework.fields]))))
+        converted = self.client.settings.profile.convert(results)
+        lists = converted.values() if isinstance(converted, dict) else [converted]
+        records = [converted, *(one for some in lists if isinstance(some, list) for one in some)]
+        for record in records:
+            for name in NAMED if isinstance(record, dict) else ():
+                value = record.get(name)
+                if isinstance(value, str | int) and value != "" and _normalize_id(value) not in asked:
+                    raise ComplianceProtocolError(
+                        f"The results of assessment '{item.job_id}' are about {name} '{str(value)[:100]}', "
+                        f"which was not asked for '{item.label}': check for a cache in front of the service."
+                    )
+
     def _has_only_fields(self, results: Any) -> bool:
         """Return whether results may be a status of the assessment: without lists, and without findings."""
         nested = (list, dict)
@@ -97,6 +116,15 @@ class AssessSteps(Steps[Cell]):
             return not self.hook.findings_of(results)
         except Exception:
             return True
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """Yield all strings and numbers in JSON."""
+    if isinstance(value, Mapping | list):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _leaves(item)
+    else:
+        yield value
 
 
 def _normalize_id(value: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -101,6 +101,11 @@ class Item:
     def has_left_job(self) -> bool:
         """Whether its job is at the service, in flight or failed, and its text or result was not fetched."""
         return bool(self.job_id) and self.state in (SUBMITTED, FAILED)
+
+    @property
+    def input(self) -> Hashable:
+        """What its job is made of: items share a job only if that is equal."""
+        return None
 
     @property
     def label(self) -> str:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic
 
-from airflow_provider.exceptions import ComplianceError, ComplianceHttpError, ComplianceUncertainError
+from airflow_provider.exceptions import (
+    ComplianceError,
+    ComplianceHttpError,
+    ComplianceProtocolError,
+    ComplianceUncertainError,
+)
 from airflow_provider.nights.bulk.backoff import HOLD_CHECK_SECONDS, AdaptiveLimiter, RetryTracker
 from airflow_provider.nights.bulk.checkpoint import Checkpoint
 from airflow_provider.nights.bulk.counts import Counts, RetryLog
@@ -83,6 +88,7 @@ class Pipeline(Generic[I]):
         self._clock = clock
         self._log = log
         self._max_in_flight = math.inf if options.max_in_flight is None else options.max_in_flight
+        self._inputs: defaultdict[str, set[Hashable]] = defaultdict(set)  # of the items of each job
         self._last_results: dict[str, PollResult | None] = {}  # by job, once it is not polled any more
         self._updates: Subscription
         self._results: deque[I] = deque()  # to be fetched
@@ -95,6 +101,8 @@ class Pipeline(Generic[I]):
         """Start with all items, each as far as it has come."""
         self._updates = updates
         for item in self.items:
+            if item.job_id:
+                self._inputs[item.job_id].add(item.input)
             if item.job_id and item.state is not SKIPPED:
                 self.retries.record_earlier_success(PENDING)
             if item.state is COMPLETED:
@@ -343,6 +351,7 @@ class Pipeline(Generic[I]):
         else:
             self._move(item, SUBMITTED)
         item.job_id = job_id
+        self._inputs[job_id].add(item.input)
         written = self._checkpoint.append(item)
         if state is SUBMITTED or (is_retry and record["status"] != COMPLETED):
             self._watch(item)  # the response may still be the failure from before
@@ -353,6 +362,11 @@ class Pipeline(Generic[I]):
         return written
 
     async def _fetch(self, item: I) -> None:
+        if len(self._inputs[item.job_id]) > 1:  # whose result it is, is not known
+            item.completed_at = None  # the next attempt submits again
+            what = f"The service gave {self._steps.kind.noun} {item.job_id} to others with another input, too"
+            self._fail(item, ComplianceProtocolError(f"{what}: check for a cache in front of it."))
+            return
         async with self._limiter.request():
             await self._steps.fetch(item)
         self._move(item, COMPLETED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -72,6 +72,11 @@ class Document(Item):
     failed_nights: int = 0
     failed_since: str | None = None
     _address: str = field(default="", compare=False, repr=False)
+
+    @property
+    def input(self) -> Hashable:
+        """The address of a page without its fragment, the bytes of a file."""
+        return self.address.partition("#")[0] if is_page(self.key) else self.source_sha256 or self.key
 
     @property
     def source(self) -> str:

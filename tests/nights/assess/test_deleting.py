@@ -12,6 +12,7 @@ import pytest
 
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
+from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.nights.bulk.checkpoint import Checkpoint
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.jsonl import read_valid_rows
@@ -75,6 +76,24 @@ def test_a_job_of_equal_documents_is_deleted_only_when_all_are_assessed(
     result = run(nights, documents, max_failed=1, concurrency=1)
     assert (result["assessed"], result["failed"], result["deleted"]) == (3, 1, 0)
     assert len(service.jobs()) == 1
+
+
+def test_a_text_that_is_not_where_it_is_said_to_be_keeps_its_job(service: Emulator, nights: Nights) -> None:
+    path = nights.folder / "a.txt"
+    manifest = nights.manifest({"in/a.pdf": "An exit plan."}, path=path.as_uri(), sha256=None)
+    assert run(nights, manifest)["deleted"] == 0
+    path.write_text("An exit plan.")
+    nights.number += 1
+    assert run(nights, manifest, 2)["deleted"] == 1
+
+
+def test_documents_of_another_account_are_refused_before_anything_is_sent(
+    service: Emulator, nights: Nights
+) -> None:
+    manifest = nights.manifest(TEXTS, account="0123456789abcdef")
+    with pytest.raises(ComplianceInputError, match=r"\(0123456789abcdef\) than .* 'compliance_default' \("):
+        run(nights, manifest)
+    assert (service.count("submit_assessment"), len(service.jobs())) == (0, 3)
 
 
 def _lines(uri: str) -> list[str]:

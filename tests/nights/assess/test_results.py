@@ -50,9 +50,12 @@ def test_results_are_stored_byte_for_byte(service: Emulator, nights: Nights) -> 
         {"id": "a1", "status": "RUNNING"},
         {"id": "a1", "responses": None},
         {"assessmentId": "other", "results": [ANSWER]},
+        {"contentUuid": "other", "results": [ANSWER]},
+        {"frameworkCodeName": "GDPR", "results": [ANSWER]},
+        {"results": [ANSWER | {"documentUuid": "other"}]},
     ],
 )
-def test_results_that_are_empty_or_of_another_assessment_are_fetched_again(
+def test_results_that_are_empty_or_of_something_else_are_fetched_again(
     service: Emulator, nights: Nights, body: Any
 ) -> None:
     service.fail("get_assessment_results", body=body, times=2)
@@ -102,6 +105,9 @@ def test_results_that_stay_those_of_another_assessment_fail_the_attempt(
         {"results": [ANSWER | {"category": {"name": "MISSING"}}]},
         {"results": [ANSWER | {"category": ["MISSING"]}]},
         {"results": [{"category": "MISSING"}]},
+        {"results": [ANSWER, ANSWER | {"category": "SUFFICIENTLY_REGULATED"}]},
+        {"results": [ANSWER], "last": False, "next": "/page/2"},
+        {"content": [], "results": [ANSWER], "page": {"totalElements": 10}},
         {"results": [ANSWER, None]},
         {"anything": []},
     ],
@@ -114,7 +120,19 @@ def test_results_that_can_t_be_read_are_a_failed_row(service: Emulator, nights: 
     assert json.loads(Path(night.rows[0]["results_path"].removeprefix("file://")).read_text()) == body
 
 
-@pytest.mark.parametrize(("answers", "unanswered"), [([ANSWER], 5), ([], 6)])
+def test_results_may_name_what_was_asked_for(service: Emulator, nights: Nights) -> None:
+    documents = nights.manifest(TEXT)
+    uuid = json.loads(Path(documents.removeprefix("file://")).read_text())["uuid"]
+    named = {"contentUuid": uuid.upper(), "frameworkCodeName": "dora", "frameworkId": 1}
+    page = {"last": True, "next": None, "totalPages": 1, "totalElements": 1}
+    service.fail("get_assessment_results", body=named | page | {"results": [ANSWER]})
+    task = assess(nights, documents, frameworks="DORA")
+    assert NightOutcome(attempts_of(1).run(task)).rows[0]["findings"] == 1
+
+
+@pytest.mark.parametrize(
+    ("answers", "unanswered"), [([ANSWER], 5), ([], 6), ([ANSWER | {"criterion": "zzz-9"}], 6)]
+)
 def test_criteria_that_the_service_does_not_answer_are_named_and_asked_again(
     service: Emulator, nights: Nights, answers: list[Any], unanswered: int
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from airflow_provider.client.findings import Finding
 from airflow_provider.emulator.service.catalog import INSUFFICIENT, MISSING, SUFFICIENT
+from airflow_provider.exceptions import ComplianceProtocolError
 from airflow_provider.nights.assess.cells import AssessedFramework, Cell
 from airflow_provider.nights.assess.findings import (
     VERDICT_COLUMNS,
@@ -125,13 +126,20 @@ def test_counts_of_categories_stay_small_and_whole() -> None:
     assert as_counts(Counter()) == {}
 
 
+def test_two_verdicts_on_one_criterion_are_refused_unless_they_agree() -> None:
+    twice = [Finding(1, "Exit", MISSING, code="D-1"), Finding(2, "Exit", "missing", code="D-1")]
+    assert [verdict["criterion"] for verdict in to_verdicts(twice)] == ["D-1", "D-1 (2)"]
+    with pytest.raises(ComplianceProtocolError, match=f"two verdicts on D-1: MISSING and {SUFFICIENT}"):
+        to_verdicts([*twice, Finding(3, "Exit", SUFFICIENT, code="D-1")])
+
+
 @pytest.mark.parametrize(
     ("findings", "unanswered"),
     [
         ([Finding(1, "Exit", MISSING, code="D-1"), Finding(2, "Audit", MISSING)], []),
         ([Finding(1, "exit", MISSING)], ["D-2"]),
         ([], ["D-1", "D-2"]),
-        ([Finding(1, "All of it", MISSING, code="ALL")], []),  # a hook with names of its own
+        ([Finding(1, "All of it", MISSING, code="ALL")], ["D-1", "D-2"]),
     ],
 )
 def test_listed_criteria_without_an_answer_are_found(findings: list[Finding], unanswered: list[str]) -> None:

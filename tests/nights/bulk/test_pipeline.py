@@ -48,6 +48,32 @@ def test_an_item_is_submitted_polled_and_fetched(night: Night) -> None:
     assert night.journal.records[0]["job_id"] == "a"
 
 
+class Made(Item):
+    """An item whose key says what it is made of."""
+
+    @property
+    def input(self) -> str:
+        return self.key[0]
+
+
+def test_items_share_a_job_only_if_they_are_made_of_the_same(night: Night) -> None:
+    given = [{"uuid": "x", "status": "RUNNING"}]
+    script = {f"submit {key}": given for key in ("a1", "a2", "c1")}
+    night.script({"x": {3: DONE}}, script)
+    equal = Made("a1"), Made("a2")
+    night.run(*equal)
+    assert [item.state for item in equal] == [COMPLETED, COMPLETED]
+    night.script({}, script)
+    others = Made("a1"), Made("c1")
+    night.run(*others)
+    assert [(item.state, item.completed_at) for item in others] == [(FAILED, None)] * 2
+    assert "with another input" in others[0].error
+    again = Made("a1", "x", COMPLETED), Made("c1")  # a later attempt knows what is done
+    night.script({}, script)
+    night.run(*again)
+    assert [item.state for item in again] == [COMPLETED, FAILED]
+
+
 @pytest.mark.parametrize(
     ("item", "job", "steps", "options", "expected", "calls"),
     [

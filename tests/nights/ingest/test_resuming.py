@@ -79,6 +79,22 @@ def test_rows_that_are_not_right_are_never_a_success(documents: list[Document], 
         check_rows(documents, ["a", "b", "c"])
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "is_equal"),
+    [
+        (Document("a", source_sha256="1"), Document("b", source_sha256="1"), True),
+        (Document("a", source_sha256="1"), Document("b", source_sha256="2"), False),
+        (Document("a"), Document("b"), False),
+        (Document("https://h/#a"), Document("https://h/#b"), True),
+        (Document("https://h/a"), Document("https://h/b"), False),
+    ],
+)
+def test_only_documents_of_equal_bytes_may_share_a_job(
+    one: Document, other: Document, is_equal: bool
+) -> None:
+    assert (one.input == other.input) is is_equal
+
+
 def test_a_task_whose_rows_are_not_right_fails_before_it_writes_a_manifest(
     service: Emulator,
     corpus: Corpus,
