@@ -21,7 +21,7 @@ from airflow_provider.operators.base import TimedWaitingOperator, entry_point, f
 from airflow_provider.operators.links import JOB_URL, ComplianceJobLink
 from airflow_provider.redaction.text import mask_address
 from airflow_provider.runtime import metrics
-from airflow_provider.runtime.compat import ENDED_TASK, ON_KILL_ENDS_TASK, read_task_state
+from airflow_provider.runtime.compat import ENDED_TASK, ON_KILL_ENDS_TASK, read_task_states
 from airflow_provider.storage.task_state import (
     JOB_KEY,
     SubmitState,
@@ -181,7 +181,7 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
     def _kill(self, job: dict[str, Any]) -> None:
         name = f"{self.kind.noun} {job['uuid']}"
         try:
-            state = "running" if self._state.store is None else read_task_state(self._ti)
+            state = "running" if self._state.store is None else read_task_states([self._ti])[0]
             is_lost = state == CLEARED and not self._state.survives_clear  # no other attempt knows the job
         except Exception as error:
             self.log.warning("The task was killed, but %s could not be cancelled: %s", name, error)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from inspect import signature
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from airflow import __version__ as airflow_version
 
@@ -58,6 +61,20 @@ def send_map_index(task: Any, context: Any) -> None:
         task.log.debug("The name of the mapped task is not shown: %r", error)
 
 
+class _Questions:
+    """The tasks whose state is asked for in one event loop: those that come during an answer go together.
+
+    The first answer of a triggerer that has just started takes seconds, and questions wait for each other.
+    """
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.waiting: list[tuple[Any, asyncio.Future[str | None]]] = []
+
+
+_questions: WeakKeyDictionary[asyncio.AbstractEventLoop, _Questions] = WeakKeyDictionary()
+
+
 async def task_state(trigger: BaseTrigger) -> str | None:
     """Return the state of a trigger's task as Airflow has it now; None where that can't be found out."""
     from asgiref.sync import sync_to_async
@@ -65,27 +82,50 @@ async def task_state(trigger: BaseTrigger) -> str | None:
     task_instance = getattr(trigger, "task_instance", None)
     if task_instance is None:
         return None
-    try:
-        return await sync_to_async(read_task_state)(task_instance)
-    except Exception:
-        trigger.log.exception("Could not get the state of the task.")
-        return None
+    loop = asyncio.get_running_loop()
+    questions = _questions.setdefault(loop, _Questions())
+    answer: asyncio.Future[str | None] = loop.create_future()
+    questions.waiting.append((task_instance, answer))
+    async with questions.turn:
+        if not answer.done():
+            asked = [*questions.waiting]
+            try:
+                states = await sync_to_async(read_task_states)([instance for instance, _ in asked])
+            except Exception:
+                trigger.log.exception("Could not get the states of %s tasks.", len(asked))
+                states = [None] * len(asked)
+            del questions.waiting[: len(asked)]
+            for (_, future), state in zip(asked, states, strict=True):
+                if not future.done():
+                    future.set_result(state)
+    return answer.result()
 
 
-def read_task_state(task_instance: Any) -> str:
-    """Return the state of a task instance as Airflow has it now."""
+def read_task_states(instances: Sequence[Any]) -> list[str | None]:
+    """Return the state of each task instance as Airflow has it now; None of one that does not exist."""
     try:
         from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
     except ImportError:  # Airflow 2.11
-        return str(task_instance.current_state())
-    states: dict[str, dict[str, Any]] = RuntimeTaskInstance.get_task_states(
-        dag_id=task_instance.dag_id,
-        task_ids=[task_instance.task_id],
-        run_ids=[task_instance.run_id],
-        map_index=task_instance.map_index,
-    )
-    (state,) = states[task_instance.run_id].values()
-    return str(state)
+        return [str(instance.current_state()) for instance in instances]
+    groups: defaultdict[tuple[str, str | None], list[Any]] = defaultdict(list)
+    for one in instances:
+        # Each mapped task alone: the first instance of `load` is named like the task `load_0`.
+        groups[one.dag_id, one.task_id if one.map_index >= 0 else None].append(one)
+    found: dict[tuple[str, str | None], dict[str, dict[str, Any]]] = {
+        key: RuntimeTaskInstance.get_task_states(
+            dag_id=key[0],
+            task_ids=sorted({one.task_id for one in group}),
+            run_ids=sorted({one.run_id for one in group}),
+        )
+        for key, group in groups.items()
+    }
+    states: list[str | None] = []
+    for one in instances:
+        is_mapped = one.map_index >= 0
+        run = found[one.dag_id, one.task_id if is_mapped else None].get(one.run_id, {})
+        name = f"{one.task_id}_{one.map_index}" if is_mapped else one.task_id
+        states.append(str(run[name]) if name in run else None)
+    return states
 
 
 def human_in_the_loop() -> Any:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, cast
 
+from airflow.providers.common.compat.sdk import conf
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider.exceptions import ComplianceError
@@ -21,7 +22,9 @@ from airflow_provider.waiting.waits import cancel, wait
 
 # Airflow 3.3 calls `on_kill` of a trigger. Not needed when 3.3 is the oldest supported version.
 TRIGGER_HAS_ON_KILL = hasattr(BaseTrigger, "on_kill")
-STATE_SECONDS = 4.0  # to ask for the state of a task that was killed; Airflow gives a trigger 30 in all
+# All that Airflow gives a killed trigger. Until it says whether the task has ended, one that has just started
+# may need a third of that.
+KILL_SECONDS = conf.getint("triggerer", "on_kill_timeout", fallback=30) - 2.0
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -84,17 +87,20 @@ class ComplianceWaitTrigger(_Options, BaseTrigger):
 
     async def _kill(self) -> None:
         # Airflow also reports a kill if this triggerer hung for so long that another one took over.
+        ends_at = asyncio.get_running_loop().time() + KILL_SECONDS
         try:
-            state = await asyncio.wait_for(task_state(self), STATE_SECONDS)
+            async with asyncio.timeout(KILL_SECONDS):
+                state = await task_state(self)
         except TimeoutError:
             state = None
-        if state in ENDED_TASK if self.is_durable else state not in (None, "deferred"):
+        if state is None:
+            self.kind.warn_left(self.ids, ["Airflow did not say whether their task has ended."], self.log)
+        elif state in ENDED_TASK if self.is_durable else state != "deferred":
             self.log.info("The task was killed: cancelling its %ss in flight.", self.kind.noun)
-            await cancel(self.kind, self.make_hook(), self.ids, self.log, self.account)
+            seconds = ends_at - asyncio.get_running_loop().time()
+            await cancel(self.kind, self.make_hook(), self.ids, self.log, self.account, seconds)
         else:
-            self.log.info(
-                "The task is %s, not ended: its %ss are not cancelled.", state or "unknown", self.kind.noun
-            )
+            self.log.info("The task is %s, not ended: its %ss are not cancelled.", state, self.kind.noun)
 
     async def _wait(self, accepts: Accepts = accept_final) -> WaitResult:
         """Wait for the jobs."""

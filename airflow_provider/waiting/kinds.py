@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from airflow_provider.client.models import Assessment, ContentJob
 
 MAX_REASON_CHARS = 500
+MAX_IDS_SHOWN = 100  # in a warning about what may still be running
 MAX_PROBES = 2  # jobs of a batch that fails, to tell an outage from a job at fault
 MAX_POLLED_ALONE = 100  # jobs of batches that fail, in one round
 MAX_POLLS = 64  # in flight
@@ -151,33 +153,39 @@ class JobKind(ABC):
         return found if found["status"] in FINAL else None
 
     async def cancel_in_flight(
-        self,
-        client: Client,
-        ids: Sequence[str],
-        concurrency: int,
-        log: Any,
-        on_done: Callable[[str, Record | None], None] = lambda *_: None,
-    ) -> None:
-        """Cancel those of these that are in flight.
+        self, client: Client, ids: Sequence[str], concurrency: int, log: Any, seconds: float | None = None
+    ) -> dict[str, Record | None]:
+        """Cancel those of these that are in flight, and warn about those that may still be running.
 
-        :param on_done: called with the record of each that had ended, None for each that was cancelled
+        :param seconds: how long this may take
+        :return: the record of each that had ended, None for each that was cancelled
         """
 
         async def cancel(identifier: str) -> None:
             try:
-                ended = await self.cancel(client, identifier)
+                done[identifier] = await self.cancel(client, identifier)
             except ComplianceError as error:
-                failed[identifier] = error
-            else:
-                if ended is None or ended["status"] != UNKNOWN:
-                    on_done(identifier, ended)
+                errors.append(error)
 
-        failed: dict[str, ComplianceError] = {}
+        done: dict[str, Record | None] = {}
+        errors: list[Exception] = []
         if ids:
             log.info("Cancelling %s, if in flight.", self.describe(ids))
-        await for_each(cancel, ids, concurrency)
-        if failed:
-            log.warning("Could not cancel %s: %s", self.describe(list(failed)), next(iter(failed.values())))
+        try:
+            async with asyncio.timeout(seconds):
+                await for_each(cancel, ids, concurrency)
+        except TimeoutError:
+            errors.append(TimeoutError(f"Timed out after {seconds:.0f} s."))
+        self.warn_left([each for each in ids if each not in done], errors, log)
+        return {each: ended for each, ended in done.items() if not ended or ended["status"] != UNKNOWN}
+
+    def warn_left(self, ids: Sequence[str], errors: Sequence[object], log: Any) -> None:
+        """Warn about what could not be cancelled, by id: no attempt may know it any more."""
+        if ids:
+            more = f" and {len(ids) - MAX_IDS_SHOWN} more, see `python -m airflow_provider jobs`"
+            named = ", ".join(ids[:MAX_IDS_SHOWN]) + (more if len(ids) > MAX_IDS_SHOWN else "")
+            noun = self.noun if len(ids) == 1 else f"{self.noun}s"
+            log.warning("Could not cancel the %s %s, which may still be running: %s", noun, named, errors[0])
 
 
 class Jobs(JobKind):

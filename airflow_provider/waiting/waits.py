@@ -136,25 +136,32 @@ def poll_in_worker(kind: JobKind, hook: ComplianceHook, ids: Collection[str], lo
 
 
 async def cancel(
-    kind: JobKind, hook: ComplianceHook, ids: Collection[str], log: Any, account: str = ""
+    kind: JobKind,
+    hook: ComplianceHook,
+    ids: Collection[str],
+    log: Any,
+    account: str = "",
+    seconds: float = CANCEL_SECONDS,
 ) -> dict[str, Record]:
     """Cancel what is in flight; return the records of what has ended.
 
     :param account: of the jobs: nothing is cancelled at another service, which may have jobs with these ids
+    :param seconds: how long this may take
     """
-    done: dict[str, Record | None] = {}
+    ends_at = asyncio.get_running_loop().time() + seconds
     try:
-        async with asyncio.timeout(CANCEL_SECONDS), await hook.get_async_conn(max_retries=2) as client:
-            if account and client.settings.account_digest != account:
-                log.warning(
-                    "%ss are not cancelled: connection '%s' leads to another service or account now.",
-                    kind.noun.capitalize(),
-                    hook.conn_id,
-                )
-                return {}
-            await kind.cancel_in_flight(client, [*ids], CANCEL_CONCURRENCY, log, done.__setitem__)
+        async with asyncio.timeout(seconds):
+            connection = await hook.get_async_conn(max_retries=2)
+        if account and connection.settings.account_digest != account:
+            error = f"Connection '{hook.conn_id}' leads to another service or account now."
+            kind.warn_left([*ids], [error], log)
+            return {}
+        async with connection as client:
+            seconds = ends_at - asyncio.get_running_loop().time()
+            done = await kind.cancel_in_flight(client, [*ids], CANCEL_CONCURRENCY, log, seconds)
     except (ComplianceError, TimeoutError) as error:
-        log.warning("Not all %ss could be cancelled: %s", kind.noun, str(error) or "timed out")
+        kind.warn_left([*ids], [str(error) or f"Timed out after {seconds:.0f} s."], log)
+        return {}
     return {identifier: record for identifier, record in done.items() if record}
 
 

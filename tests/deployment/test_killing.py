@@ -19,6 +19,7 @@ from tests.stores.stores import S3Store
 
 pytestmark = pytest.mark.deployment
 
+PAGES = "https://documents.example.com/"
 REASON = "Page 7 of the document is upside down."
 STARTED = ") starting"  # Airflow writes this into the log of a task when its trigger starts
 DAGS = {
@@ -152,3 +153,24 @@ def test_reason_of_a_failed_job_is_in_the_log(cases: dict[str, Case]) -> None:
     log = case.run.log()
     assert REASON in log
     assert "TaskDeferralError" not in log
+
+
+def test_first_kill_after_a_start_of_the_triggerer_cancels_all_jobs(
+    deployment: Deployment, stand_in: RecordingEmulator
+) -> None:
+    """The first answer of Airflow inside a triggerer takes seconds, and more questions queue behind it."""
+
+    def jobs() -> list[dict[str, Any]]:
+        return [job for job in stand_in.jobs() if str(job["name"]).startswith(PAGES)]
+
+    run = deployment.trigger("submit_many")
+    run.wait_for("deferred", count=6)
+    deployment.kill("triggerer")
+    deployment.start("triggerer")
+    before = sum(job["polls"] for job in jobs())
+    assert len(jobs()) == 6
+    deployment.wait_for(lambda: sum(job["polls"] for job in jobs()) > before, "the first poll")
+
+    deployment.call("PATCH", run.path, {"state": "failed"})
+
+    deployment.wait_for(lambda: not jobs(), "the cancellation of all jobs")

@@ -29,7 +29,7 @@ def _patient_kills(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _running_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a killed task find itself running, as after a signal: the tests have no Airflow to ask."""
-    monkeypatch.setattr("airflow_provider.operators.base_job.read_task_state", lambda _: "running")
+    monkeypatch.setattr("airflow_provider.operators.base_job.read_task_states", lambda _: ["running"])
 
 
 @pytest.fixture

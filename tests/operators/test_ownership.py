@@ -89,12 +89,12 @@ def test_a_kill_cancels_the_job_unless_a_later_attempt_may_use_it(
 ) -> None:
     """A task that is cleared while it runs is killed; one that is marked, too."""
 
-    def read_state(_: Any) -> str:
+    def read_state(_: Any) -> list[str]:
         if state == "unknown":
             raise RuntimeError("no API server")
-        return state
+        return [state]
 
-    monkeypatch.setattr(job_module, "read_task_state", read_state)
+    monkeypatch.setattr(job_module, "read_task_states", read_state)
     monkeypatch.setattr(task_state, "CLEAR_KEEPS_STATE", memory != EMPTIED)
     if memory == OBJECTS:
         use_state_path(tmp_path, monkeypatch)

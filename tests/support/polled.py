@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from airflow_provider.exceptions import ComplianceError
@@ -167,21 +167,17 @@ class _Kind(JobKind):
         self._service.cancelled.append(identifier)
 
     async def cancel_in_flight(
-        self,
-        client: Any,
-        ids: Sequence[str],
-        concurrency: int,
-        log: Any,
-        on_done: Callable[[str, Any], None] = lambda *_: None,
-    ) -> None:
+        self, client: Any, ids: Sequence[str], concurrency: int, log: Any, seconds: float | None = None
+    ) -> dict[str, Any]:
         self._service.cancel_concurrency = concurrency
+        return await super().cancel_in_flight(client, ids, concurrency, log, seconds)
+
+    async def cancel(self, client: Any, identifier: str) -> Any:
         await asyncio.sleep(self._service.cancel_seconds)
-        for each in ids:
-            found = self._service.result(each)
-            if isinstance(found, Exception):
-                continue  # what can't be polled is left alone
-            if found["status"] == "RUNNING":
-                await self._send_delete(client, each)
-                on_done(each, None)
-            else:
-                on_done(each, found)
+        found = self._service.result(identifier)
+        if isinstance(found, Exception):
+            raise found
+        if found["status"] != "RUNNING":
+            return found
+        await self._send_delete(client, identifier)
+        return None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -63,17 +64,74 @@ def test_on_kill_cancels_nothing_that_it_could_not_look_at(service: Emulator, ki
     assert service.count("cancel") == 0
 
 
-def test_on_kill_does_not_wait_for_airflow_forever(
-    service: Emulator, killed: Killed, monkeypatch: pytest.MonkeyPatch
+def test_jobs_of_a_task_whose_state_airflow_never_says_are_named_in_a_warning(
+    service: Emulator, killed: Killed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def hang(_: Any) -> str:
         await asyncio.Event().wait()
         return ""
 
     monkeypatch.setattr(base, "task_state", hang)
-    monkeypatch.setattr(base, "STATE_SECONDS", 0.01)
-    asyncio.run(killed(running(service)).on_kill())
+    monkeypatch.setattr(base, "KILL_SECONDS", 0.01)
+    uuid = running(service)
+    asyncio.run(killed(uuid).on_kill())
     assert service.count("cancel") == 0
+    assert f"Could not cancel the job {uuid}, which may still be running" in capsys.readouterr().out
+
+
+def test_many_killed_tasks_share_the_slow_first_answer_of_a_triggerer(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions: list[list[str]] = []
+    has_all_asked = threading.Event()
+
+    def answer(asked: Sequence[Any]) -> list[str]:
+        questions.append([one.task_id for one in asked])
+        assert has_all_asked.wait(60)
+        return ["failed"] * len(asked)
+
+    monkeypatch.setattr(compat, "read_task_states", answer)
+    killed = [trigger(running(service), cancel_on_kill=True) for _ in range(16)]
+    for number, one in enumerate(killed):
+        one.task_instance = SimpleNamespace(task_id=f"t{number}")  # type: ignore[assignment] # all that is looked at
+
+    async def scenario() -> None:
+        killing = [asyncio.create_task(one.on_kill()) for one in killed]
+        await until(lambda: questions)
+        has_all_asked.set()
+        await asyncio.gather(*killing)
+
+    asyncio.run(scenario())
+    assert questions == [["t0"], [f"t{number}" for number in range(1, 16)]]
+    assert service.count("cancel", 200) == 16
+
+
+@pytest.mark.skipif(compat.ON_KILL_ENDS_TASK, reason="Airflow 2 has no questions to group")
+def test_states_of_many_tasks_are_asked_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    states = {
+        "r1": {"load_1": "failed", "load": "success", "part_1": "deferred", "part_0": None},
+        "r2": {"load": "failed"},
+    }
+    questions: list[Any] = []
+
+    def ask(*, dag_id: str, task_ids: list[str], run_ids: list[str]) -> Any:
+        questions.append((dag_id, task_ids, run_ids))
+        return {run_id: states[run_id] for run_id in run_ids}
+
+    monkeypatch.setattr(RuntimeTaskInstance, "get_task_states", staticmethod(ask))
+    rows = [
+        ("r1", "load", -1, "success"),
+        ("r1", "load_1", -1, "failed"),  # not an instance of `load`
+        ("r1", "part", 1, "deferred"),
+        ("r1", "part", 0, "None"),  # cleared, and not scheduled yet
+        ("r1", "part", 2, None),  # does not exist
+        ("r2", "load", -1, "failed"),
+    ]
+    asked = [SimpleNamespace(dag_id="d", run_id=r, task_id=t, map_index=i) for r, t, i, _ in rows]
+    assert compat.read_task_states(asked) == [state for *_, state in rows]
+    assert questions == [("d", ["load", "load_1"], ["r1", "r2"]), ("d", ["part"], ["r1"])]
 
 
 def test_a_kill_continues_to_its_end_though_airflow_loses_patience(service: Emulator, killed: Killed) -> None:
@@ -126,7 +184,7 @@ def test_a_trigger_cancels_only_jobs_that_no_attempt_continues_with(
     service: Emulator, monkeypatch: pytest.MonkeyPatch, state: str, reattaches: bool
 ) -> None:
     monkeypatch.setattr(base, "TRIGGER_HAS_ON_KILL", False)
-    monkeypatch.setattr(compat, "read_task_state", lambda _: state)
+    monkeypatch.setattr(compat, "read_task_states", lambda asked: [state] * len(asked))
     uuid = running(service)
     trigger = ComplianceContentTrigger(CONN, [uuid], 0.1, time.time() + 60, True, is_durable=reattaches)
     trigger.task_instance = SimpleNamespace(task_id="t")  # type: ignore[assignment] # all that is looked at
@@ -146,7 +204,7 @@ def test_a_trigger_cancels_only_jobs_that_no_attempt_continues_with(
 def test_a_trigger_cancels_nothing_at_another_service(
     service: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compat, "read_task_state", lambda _: "failed")
+    monkeypatch.setattr(compat, "read_task_states", lambda asked: ["failed"] * len(asked))
     uuid = running(service)
     trigger = ComplianceContentTrigger(CONN, [uuid], 0.1, time.time() + 60, True, account="of staging")
     trigger.task_instance = SimpleNamespace(task_id="t")  # type: ignore[assignment] # all that is looked at
@@ -163,7 +221,7 @@ def test_a_state_that_can_not_be_found_out_cancels_nothing(
     trigger = ComplianceContentTrigger("compliance_default", [running(service)], 1, 1, True)
     asyncio.run(trigger.on_kill())
     trigger.task_instance = SimpleNamespace(task_id="t")  # type: ignore[assignment] # all that is looked at
-    monkeypatch.setattr(compat, "read_task_state", fail)
+    monkeypatch.setattr(compat, "read_task_states", fail)
     asyncio.run(trigger.on_kill())
     assert service.count("cancel") == 0
 

@@ -228,12 +228,6 @@ class BulkEngine(Generic[I]):
 
     async def _cancel(self, job_ids: list[str]) -> dict[str, Record | None]:
         """Cancel jobs in flight; return the records of those that had ended, None for cancelled ones."""
-        done: dict[str, Record | None] = {}
-        try:
-            async with asyncio.timeout(CANCEL_SECONDS):
-                await self._steps.kind.cancel_in_flight(
-                    self._client, job_ids, self._options.concurrency, self._log, done.__setitem__
-                )
-        except TimeoutError:
-            self._log.warning("Could not cancel all jobs within %.0f s.", CANCEL_SECONDS)
-        return done
+        return await self._steps.kind.cancel_in_flight(
+            self._client, job_ids, self._options.concurrency, self._log, CANCEL_SECONDS
+        )
