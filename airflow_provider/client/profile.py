@@ -5,15 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_provider.client.models import FeedbackCategory, JobStatus
+from pydantic.alias_generators import to_camel
+
+from airflow_provider.client.models import (
+    Assessment,
+    ContentJob,
+    Criterion,
+    FeedbackCategory,
+    Framework,
+    JobStatus,
+)
 from airflow_provider.exceptions import ComplianceConfigError, ComplianceProtocolError
 
+_RECORDS = (ContentJob, Assessment, Framework, Criterion)
 # Fields that are read of jobs, assessments, frameworks, criteria, findings and errors.
 FIELDS = (
-    *("uuid", "sourceType", "sourceUrl", "fileName", "status", "error", "createdAt", "completedAt"),
-    *("fetchedAt", "assessmentId", "id", "name", "codeName", "description", "criteria", "results"),
-    *("assessmentResponseId", "criterionName", "criterionCodeName", "category", "rationale", "score"),
-    *("document", "framework", "passage", "context", "message"),
+    *dict.fromkeys(to_camel(name) for model in _RECORDS for name in model.model_fields if name != "raw"),
+    *("assessmentId", "results", "assessmentResponseId", "criterionName", "criterionCodeName", "category"),
+    *("rationale", "score", "document", "framework", "passage", "context", "message"),
 )
 WORDS: dict[str, type[JobStatus | FeedbackCategory]] = {"status": JobStatus, "category": FeedbackCategory}
 LISTS = frozenset({"get_statuses", "list_frameworks", "list_criteria"})  # operations that return one

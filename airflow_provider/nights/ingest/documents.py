@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow_provider.exceptions import ComplianceIngestError, ComplianceInputError
@@ -28,15 +28,6 @@ from airflow_provider.waiting.results import Record
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
 
-MANIFEST_COLUMNS = (
-    "source", "uuid", "status", "error", "path", "bytes", "sha256", "submitted_at", "completed_at",
-    "attempts", "source_version", "source_etag", "source_bytes", "source_sha256", "failed_nights",
-    "failed_since", *PROVENANCE_COLUMNS, "account",
-)  # fmt: skip
-
-# What is known of the file that was submitted.
-SOURCE_FIELDS = ("source_version", "source_etag", "source_bytes", "source_sha256")
-
 PLANNED = {PENDING: "submitted", SKIPPED: "skipped", FAILED: "failed", COMPLETED: "kept"}  # by a dry run
 
 # Of the names of texts.
@@ -45,9 +36,18 @@ NAME_FIELDS = (*SOURCE_NAME_FIELDS, "source_hash", "uuid")
 DISTINCT_FIELDS = frozenset({"source_hash", "uuid"})
 
 
+def _column(of: str, default: Any) -> Any:
+    """Declare a column of the manifest.
+
+    :param of: the `text`, which a document that has failed does not have; its `source`; or its `failures`.
+        A skipped document has what an earlier night knew of text and source
+    """
+    return field(default=default, metadata={"of": of})
+
+
 @dataclass(slots=True)
 class Document(Item):
-    """One document; its key is its source.
+    """One document; its key is its source. Each of its own fields is a column of the manifest.
 
     :param path: where its text is
     :param bytes: of its text
@@ -62,15 +62,15 @@ class Document(Item):
 
     column_names: ClassVar[Mapping[str, str]] = {"key": "source", "job_id": "uuid", "state": "status"}
 
-    path: str = ""
-    bytes: int | None = None
-    sha256: str | None = None
-    source_version: str = ""
-    source_etag: str | None = None
-    source_bytes: int | None = None
-    source_sha256: str = ""
-    failed_nights: int = 0
-    failed_since: str | None = None
+    path: str = _column("text", "")
+    bytes: int | None = _column("text", None)
+    sha256: str | None = _column("text", None)
+    source_version: str = _column("source", "")
+    source_etag: str | None = _column("source", None)
+    source_bytes: int | None = _column("source", None)
+    source_sha256: str = _column("source", "")
+    failed_nights: int = _column("failures", 0)
+    failed_since: str | None = _column("failures", None)
     _address: str = field(default="", compare=False, repr=False)
 
     @property
@@ -103,7 +103,8 @@ class Document(Item):
     def set_error(self, error: object) -> None:
         """Keep why it has failed; then it has no text."""
         super(Document, self).set_error(error)  # slots rule out a bare super()
-        self.path, self.bytes, self.sha256 = "", None, None
+        for name in columns_of("text"):
+            setattr(self, name, _COLUMNS[name].default)
 
     def describe(self, error: object) -> str:
         """Return the text of an error, without what is secret in its address."""
@@ -112,6 +113,20 @@ class Document(Item):
     def reset(self) -> Self:
         """Return the same document with everything still to do."""
         return replace(super(Document, self).reset(), _address=self._address)
+
+
+_COLUMNS = {column.name: column for column in fields(Document) if column.metadata}
+
+
+def columns_of(*groups: str) -> tuple[str, ...]:
+    """Return the columns of a document's text, of its source or of its failures."""
+    return tuple(name for name, column in _COLUMNS.items() if column.metadata["of"] in groups)
+
+
+MANIFEST_COLUMNS = (
+    *("source", "uuid", "status", "error", *columns_of("text"), "submitted_at", "completed_at", "attempts"),
+    *(*columns_of("source", "failures"), *PROVENANCE_COLUMNS, "account"),
+)
 
 
 class IngestSteps(Steps[Document]):

@@ -13,7 +13,7 @@ from airflow_provider.nights.bulk.checkpoint import Checkpoint
 from airflow_provider.nights.bulk.counts import MAX_FAILURES_SHOWN
 from airflow_provider.nights.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED, SUBMITTED, resume
 from airflow_provider.nights.index.nights import EarlierNights, latest_rows
-from airflow_provider.nights.ingest.documents import SOURCE_FIELDS, Document, is_given_up
+from airflow_provider.nights.ingest.documents import Document, columns_of, is_given_up
 from airflow_provider.nights.ingest.outdated import Outdated, find_outdated, read_version
 from airflow_provider.nights.ingest.sources import is_page
 from airflow_provider.nights.reports.ingest import Run, render_report
@@ -35,7 +35,7 @@ MANIFEST_TABLE, REPORT = "manifest", "report.html"
 MIN_MANY_FAILURES = 4  # as many, and more than half of all, are not about single documents
 PAGE_RETRY_DAYS = 7  # after which a web page is tried again: whether it has changed is unknown
 MAX_ERROR_CHARS = 300
-TEXT_FIELDS = ("path", "job_id", "bytes", "sha256", "completed_at", *SOURCE_FIELDS)
+TEXT_FIELDS = ("job_id", "completed_at", *columns_of("text", "source"))
 
 Stores = dict[tuple[str, str | None], Exception | None]
 

@@ -6,24 +6,16 @@ from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
 import pytest
+from pydantic.alias_generators import to_camel
 
+from airflow_provider.client.models import ContentJob
 from airflow_provider.emulator import Emulator
 from tests.emulator.raw import CONTENT, Raw
 
 if TYPE_CHECKING:
     from requests import Response
 
-JOB_FIELDS = {
-    "uuid",
-    "sourceType",
-    "sourceUrl",
-    "fileName",
-    "status",
-    "error",
-    "createdAt",
-    "completedAt",
-    "fetchedAt",
-}
+JOB_FIELDS = {to_camel(name) for name in ContentJob.model_fields}  # what the client reads
 
 
 def run_and_collect(**settings: object) -> list[Response]:

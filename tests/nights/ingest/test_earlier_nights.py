@@ -107,15 +107,11 @@ def test_unchanged_documents_are_skipped_and_point_to_their_earlier_text(skippin
     second = skipping.run(2)
     assert (second["completed"], second["skipped"]) == (1, 2)
     for source in skipping.sources[1:]:
-        row = second["rows"][source]
-        assert (row["status"], row["run_id"], row["try_number"], row["attempts"]) == (
-            "SKIPPED",
-            "run-2",
-            1,
-            0,
-        )
-        for name in ("path", "uuid", "bytes", "sha256", "completed_at", "source_sha256", "source_version"):
-            assert row[name] == first[source][name] is not None
+        row, of_tonight = second["rows"][source], {"status", "run_id", "attempts", "submitted_at"}
+        assert (row["status"], row["run_id"], row["attempts"]) == ("SKIPPED", "run-2", 0)
+        assert row["source_sha256"]
+        kept = {name: value for name, value in first[source].items() if name not in of_tonight}
+        assert kept.items() <= row.items(), "a skipped document has lost a column"
     third = skipping.run(3, night_attempts(3, map_index=4))  # documents may move from shard to shard
     assert third["skipped"] == 3
     assert third["rows"][skipping.bad]["path"] == second["rows"][skipping.bad]["path"]
