@@ -10,17 +10,21 @@ from typing import Any
 from airflow.providers.common.compat.sdk import BaseNotifier
 from asgiref.sync import sync_to_async
 
+from airflow_provider.exceptions import ComplianceError
 from airflow_provider.nights.assess.cells import Cell
 from airflow_provider.nights.assess.task import ASSESSMENTS
 from airflow_provider.nights.bulk.checkpoint import Checkpoint, find_checkpoints
 from airflow_provider.nights.bulk.counts import Counts
 from airflow_provider.nights.bulk.items import FAILED, SUBMITTED, Item
 from airflow_provider.nights.ingest.documents import Document
+from airflow_provider.redaction.addresses import redact
+from airflow_provider.redaction.text import one_line, sanitize
 from airflow_provider.storage.layout import ASSESS_FOLDER, ASSESS_WORK, INGEST_FOLDER, INGEST_WORK, MANIFEST
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import safe
 
 MAX_DEPTH = 4  # of folders such as dt=2026-01-01/run=x below a root
+MAX_REASON_CHARS = 500
 MAX_SHOWN = 2  # stuck or failed items of a kind
 
 
@@ -50,8 +54,10 @@ class ComplianceProgressNotifier(BaseNotifier):
         self.log.warning("%s", message)
 
     def notify(self, context: Any) -> None:
-        """Send how far the run is."""
-        self.send(self.describe(context.get("dag_id") or context["dag_run"].dag_id, context["run_id"]))
+        """Send how far the run is, and what Airflow gives as the reason of the notification."""
+        message = self.describe(context.get("dag_id") or context["dag_run"].dag_id, context["run_id"])
+        reason = context.get("exception") or context.get("reason")
+        self.send(f"{message}\nReason: {sanitize(reason, MAX_REASON_CHARS)}" if reason else message)
 
     async def async_notify(self, context: Any) -> None:
         """Do the same in a triggerer, where only asgiref's thread may ask Airflow for a connection."""
@@ -59,6 +65,13 @@ class ComplianceProgressNotifier(BaseNotifier):
 
     def describe(self, dag_id: str, run_id: str) -> str:
         """Return how far a run is, in about ten lines."""
+        try:
+            lines = list(self._describe_tasks(dag_id, run_id))
+        except ComplianceError as error:
+            lines = [f"How far it is can't be read: {error}"]
+        return "\n".join([f"DAG {dag_id}, run {run_id}:", *lines])
+
+    def _describe_tasks(self, dag_id: str, run_id: str) -> Iterator[str]:
         items: dict[str, list[Any]] = {}
         totals: Counter[str] = Counter()
         for noun, item_type, task in find_tasks(Location(self.destination), f"run={run_id}"):
@@ -66,10 +79,13 @@ class ComplianceProgressNotifier(BaseNotifier):
                 known = [item for item in task.read(item_type).values() if not is_golden(item)]
                 items.setdefault(noun, []).extend(known)
                 totals[noun] += max(task.total, len(known))
-        lines = [
-            line for noun in items if totals[noun] for line in self._describe(noun, items[noun], totals[noun])
-        ]
-        return "\n".join([f"DAG {dag_id}, run {run_id}:", *(lines or ["No document was submitted."])])
+        for noun in items:
+            yield from self._describe(noun, items[noun], totals[noun]) if totals[noun] else ()
+        if not items:
+            place = one_line(redact(self.destination))
+            yield f"No task of this run has written to '{place}': none has started, or that is not its place."
+        elif not any(totals.values()):
+            yield "No document was submitted."
 
     def _describe(self, noun: str, items: Sequence[Any], total: int) -> Iterator[str]:
         counts = Counts(item.state for item in items)

@@ -27,12 +27,19 @@ def tasks_of(max_active_runs: int = 16, /, **options: Any) -> dict[str, Any]:
 
 def test_options_reach_the_operators_that_have_them() -> None:
     tasks = tasks_of(
-        concurrency=4, skip_unchanged=False, max_vanished=0.5, max_failed=3, retries=7, conn_id="other"
+        concurrency=4,
+        skip_unchanged=False,
+        max_vanished=0.5,
+        max_failed=3,
+        retries=7,
+        conn_id="other",
+        frameworks=["DORA"],
     )
     ingest = tasks["ingest"].partial_kwargs
     assert (ingest["concurrency"], ingest["skip_unchanged"], ingest["max_failed"]) == (4, False, 3)
     assert (tasks["assess"].concurrency, tasks["assess"].max_failed) == (4, 3)
     assert tasks["close"].max_vanished == 0.5
+    assert tasks["assess"].frameworks == ["DORA"]
     assert ingest["conn_id"] == tasks["assess"].conn_id == "other"
     assert {task.retries for task in tasks.values()} == {7}
 
@@ -91,6 +98,10 @@ def test_documents_are_listed_in_shards(tmp_path: Path) -> None:
     again = list_shards(f"{tmp_path}/", night, 2)
     assert (again[:2], again[2] == uris[2]) == (uris[:2], False)
     assert len(resolve(uris[2])) == 1  # what is listed once does not change
+
+
+def test_sources_may_be_a_template() -> None:
+    assert {"sources", "destination"} <= set(tasks_of()["list_documents"].template_fields)
 
 
 def test_wrong_sources_fail_without_a_retry(tmp_path: Path) -> None:

@@ -111,7 +111,18 @@ def test_plain_file_and_odd_time_in_a_journal_do_not_stop_it(root: Path) -> None
     assert lines[2] == "- stuck since 17: 'odd', job j"
 
 
-@pytest.mark.parametrize("kinds", [(), ("assess",), ("ingest", "assess")])
+def test_reason_of_the_failure_and_a_place_that_can_not_be_read_are_named(root: Path) -> None:
+    context = {"dag_id": "d", "run_id": "r", "exception": OSError(28, "No space left on device")}
+    Notifier(f"file://{root}/").notify(context)
+    assert Notifier.sent[-1].splitlines()[-1] == "Reason: [Errno 28] No space left on device"
+    missing = Notifier(f"file://{root}/dt=1/").describe("d", "r")
+    assert f"has written to 'file://{root}/dt=1/': none has started, or that is not its place." in missing
+    denied = Notifier("s3://no_connection@bucket/").describe("d", "r")
+    assert "can't be read: " in denied
+    assert "no_connection" in denied
+
+
+@pytest.mark.parametrize("kinds", [("assess",), ("ingest", "assess")])
 def test_run_without_a_document_says_so(tmp_path: Path, kinds: tuple[str, ...]) -> None:
     for kind in kinds:  # of tasks that ran, although the one that lists documents failed
         table = tmp_path / f"_{kind}/d/r/{kind}/{'manifest' if kind == 'ingest' else 'assessments'}.jsonl"

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from airflow_provider.cli.checks import OK, PROBLEM, UNKNOWN_ID, WARNING, Check, StopError, check
+from airflow_provider.cli.commands import print_error
 from airflow_provider.cli.learning import MEANINGS, Answer, Learned, normalize, read_json
 from airflow_provider.cli.recording import write_recording
 from airflow_provider.client import endpoints
@@ -26,8 +27,10 @@ from airflow_provider.exceptions import ComplianceError, ComplianceNotFoundError
 from airflow_provider.nights.assess.payloads import DEFAULT_PAYLOAD, PayloadTemplate
 
 T = TypeVar("T")
+Said = str | tuple[str, str]  # by a check: a message, or a status and a message
 WAIT_SECONDS = 900.0  # for a job, and again for an assessment
 POLL_SECONDS = 2.0
+PROGRESS_SECONDS = 15.0  # between lines that say that it waits
 
 
 class LearningClient(ComplianceClient):
@@ -84,7 +87,7 @@ class Trial:
 
     def run(self) -> Iterator[Check]:
         """Yield a line per step; what was submitted is deleted at the end."""
-        is_read = True
+        is_read, has_fitted = True, False
         try:
             yield from check("submit", self._submit, is_needed=True)
             yield from self._wait("job", self._poll_job, self._fetch_text)
@@ -94,6 +97,7 @@ class Trial:
                 yield from check("assessment", self._assess, is_needed=True)
                 yield from self._wait("assessment", self._poll_assessment, self._fetch_results)
             yield from check("unknown job", lambda: self._expect_unknown(UNKNOWN_ID))
+            has_fitted = True
         except StopError:
             pass
         except GeneratorExit:  # no one reads the lines any more, as with `head`
@@ -107,7 +111,10 @@ class Trial:
         seen = f"sent with {', '.join(throttled)}" if throttled else "not seen: the service throttled nothing"
         yield Check("Retry-After", OK, seen)
         if self.learned.extras == Learned(self.settings.profile, self.settings.endpoints).extras:
-            yield Check("connection extras", OK, "fit the service as they are")
+            fitting = OK, "fit the service as they are"
+            yield Check(
+                "connection extras", *(fitting if has_fitted else (WARNING, "not known: a step failed"))
+            )
         else:
             needed = json.dumps(self.learned.extras, ensure_ascii=False)
             yield Check("connection extras", PROBLEM, f"set these: {needed}")
@@ -151,14 +158,16 @@ class Trial:
         return self._say(f"{where}, {status}", f"{'with' if has_location else 'without'} a Location")
 
     def _wait(
-        self, what: str, poll: Callable[[], ContentJob | Assessment], fetch: Callable[[], str]
+        self, what: str, poll: Callable[[], ContentJob | Assessment], fetch: Callable[[], Said]
     ) -> Iterator[Check]:
-        yield from check(f"{what} status", lambda: self._poll_to_end(poll, fetch), is_needed=True)
+        yield from check(f"{what} status", lambda: self._poll_to_end(what, poll, fetch), is_needed=True)
         yield from check(f"{what} result", fetch, is_needed=True)
 
-    def _poll_to_end(self, poll: Callable[[], ContentJob | Assessment], fetch: Callable[[], str]) -> str:
+    def _poll_to_end(
+        self, what: str, poll: Callable[[], ContentJob | Assessment], fetch: Callable[[], Said]
+    ) -> str:
         """Poll until it is completed; an unknown word that comes with a result means completed."""
-        started, words = time.monotonic(), dict[str, None]()
+        started, words, told = time.monotonic(), dict[str, None](), 0.0
         while True:
             job, word = poll(), self.learned.word(self._record)
             words |= {word: None} if word else {}
@@ -169,7 +178,10 @@ class Trial:
                 raise ComplianceError(f"{word}: {job.error or 'no reason'}")
             if seconds > WAIT_SECONDS:
                 raise ComplianceError(f"not completed after {WAIT_SECONDS:.0f} s; status words: {said}")
-            if not self.learned.learn_word("status", word) and _succeeds(fetch):
+            if seconds >= told + PROGRESS_SECONDS:
+                told = seconds
+                print_error(f"Waiting for the {what} for {seconds:.0f} s; status words: {said}")
+            if not self.learned.learn_word("status", word) and _proves_result(fetch):
                 if not word:
                     raise ComplianceError("there is a result, but no status that says so")
                 self.learned.learn_word("status", word, "COMPLETED")
@@ -181,10 +193,13 @@ class Trial:
     def _poll_job(self) -> ContentJob:
         return self.client.get_status(self.ids["job"])
 
-    def _fetch_text(self) -> str:
+    def _fetch_text(self) -> Said:
         text = self.client.get_content(self.ids["job"])
         kind = self._response.headers.get("content-type", "no content type")
-        return self._say(f"{len(text):,} characters, {kind}")
+        said = self._say(f"{len(text):,} characters, {kind}")
+        return (
+            said if text.strip() else (WARNING, f"{said}; an empty text proves nothing: try another document")
+        )
 
     def _get_batch(self) -> str:
         for _ in range(2):
@@ -247,9 +262,9 @@ class Trial:
             self._learn_path("assessment_results")
         return assessment
 
-    def _fetch_results(self) -> str:
+    def _fetch_results(self) -> Said:
         results = self.client.get_assessment_results(self.ids["assessment"])
-        if results in (None, {}, ""):
+        if results in (None, {}, [], ""):
             raise ComplianceError("the results are empty")
         findings, unknown = self._parse(results), list[str]()
         if not findings or any(finding.category not in MEANINGS["category"] for finding in findings):
@@ -261,6 +276,8 @@ class Trial:
             raise ComplianceError(
                 "no findings can be read in the results: override findings_of in a subclass of the hook"
             )
+        if not findings:
+            return WARNING, self._say("no findings, which proves nothing: try another document or framework")
         words = ", ".join(sorted({str(finding.category) for finding in findings}))
         notes = [f"say what {', '.join(unknown)} means in 'category' of the profile"] if unknown else []
         return self._say(f"{len(findings)} findings", f"categories: {words}", *notes)
@@ -272,12 +289,12 @@ class Trial:
             return None
 
 
-def _succeeds(action: Callable[[], object]) -> bool:
+def _proves_result(fetch: Callable[[], Said]) -> bool:
+    """Return whether there is a result, with something in it."""
     try:
-        action()
+        return isinstance(fetch(), str)
     except ComplianceError:
         return False
-    return True
 
 
 def try_document(settings: Settings, document: str, framework: str, record: str) -> Iterator[Check]:

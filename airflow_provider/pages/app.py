@@ -12,6 +12,7 @@ from urllib.parse import quote
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from airflow_provider.exceptions import ComplianceError
@@ -28,7 +29,8 @@ TIMEOUT_SECONDS = 30.0  # of one read
 CHUNK_BYTES = 1 << 18
 MAX_REPORT_BYTES = 256 << 20
 MAX_QUERY_CHARS = 2000
-ERRORS = (401, 403, 404, 405, 502, 504)
+ERRORS: tuple[int | type[Exception], ...] = (401, 403, 404, 405, 502, 504, RequestValidationError, Exception)
+MAX_MAP_INDEX = 2**31 - 1  # of Airflow's database
 HEADERS = {
     "Cache-Control": "private, no-store",
     "Referrer-Policy": "no-referrer",
@@ -136,6 +138,8 @@ def make_app() -> FastAPI:
 
     @app.get("/reports/{dag_id}/{run_id}/{task_id}/{map_index}")
     async def show_report(dag_id: DagId, run_id: str, task_id: str, map_index: int) -> Response:
+        if not -1 <= map_index <= MAX_MAP_INDEX:
+            raise HTTPException(404, "There is no such task instance.")
         task_instance = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id, "map_index": map_index}
         return await send_report(await run_blocking(nights.find_report, **task_instance))
 
@@ -177,8 +181,11 @@ def make_app() -> FastAPI:
 
     async def show_error(request: Request, error: Exception) -> Response:
         code, problem = getattr(error, "status_code", 500), str(getattr(error, "detail", ""))
+        if isinstance(error, RequestValidationError):
+            code, problem = 404, "Page not found: a number in its address is not valid."
+        problem = problem or "The page could not be made. The log of the API server says why."
         return page("error.html", request, code, problem=problem, code=code)
 
-    for code in ERRORS:
-        app.add_exception_handler(code, show_error)
+    for kind in ERRORS:
+        app.add_exception_handler(kind, show_error)
     return app

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from itertools import islice
 from typing import Any
 
+from airflow_provider.exceptions import ComplianceStorageError
 from airflow_provider.nights.evidence.chain import Chain, ChainRecord
 from airflow_provider.operators.base import ROOT_KEY
 from airflow_provider.operators.links import REPORT_KEY
@@ -88,8 +89,11 @@ def count_open_forms(dag_ids: Collection[str]) -> dict[tuple[str, str], int]:
 def list_nights(root: str, dag_ids: Collection[str]) -> list[ChainRecord]:
     """Read the nights of a chain that these DAGs have closed, newest first, each in its latest revision."""
     chain = Chain(Location(root))
+    head = chain.find_head()
+    if head is None:
+        raise ComplianceStorageError("No night is stored here any more: the place was emptied or moved.")
     latest: dict[tuple[object, object], ChainRecord] = {}
-    for entry in islice(chain.newest_first(chain.find_head()), 2 * MAX_NIGHTS):
+    for entry in islice(chain.newest_first(head), 2 * MAX_NIGHTS):
         if entry.record.get("dag_id") in dag_ids:
             latest.setdefault((entry.record.get("run"), entry.record.get("destination")), entry)
     nights = sorted(latest.values(), key=lambda night: str(night.record.get("night")), reverse=True)
@@ -99,6 +103,9 @@ def list_nights(root: str, dag_ids: Collection[str]) -> list[ChainRecord]:
 def find_night_report(root: str, number: int, dag_ids: Collection[str]) -> Location | None:
     """Return where the report of a closed night is; None if these DAGs have not closed it."""
     place = Location(root)
+    head = Chain(place).find_head()
+    if head is None or not 0 < number <= head.number:
+        return None  # a record that is missing among others is an error
     record = Chain(place).read(number).record
     path = str((record.get("report") or {}).get("path", ""))
     if record.get("dag_id") not in dag_ids or not _is_report(path):

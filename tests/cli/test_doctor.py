@@ -55,6 +55,26 @@ def diagnose(
     return run
 
 
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [("http://localhost/api", ("localhost", 80)), ("https://localhost", ("localhost", 443)),
+     ("https://localhost:8443/x", ("localhost", 8443))],
+)  # fmt: skip
+def test_port_is_that_of_the_scheme_unless_the_url_has_one(
+    url: str, address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached: list[Any] = []
+
+    def reach(*given: Any) -> str:
+        reached.append(given[-2:])
+        return "reached"
+
+    monkeypatch.setattr(doctor, "_reach", reach)
+    monkeypatch.setattr(doctor.Diagnosis, "_get_certificate", reach)
+    list(doctor.Diagnosis(CONN_ID)._check_network("service", url))
+    assert set(reached) == {address}
+
+
 def test_a_good_connection_has_no_problem_and_nothing_is_left_at_the_service(
     diagnose: Any, connection: dict[str, Any], emulator: Emulator
 ) -> None:

@@ -16,6 +16,7 @@ from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from tests.cli.conftest import Call, Printed
 from tests.cli.foreign import (
+    CONTENT,
     SECRET,
     TEXT,
     ChainingService,
@@ -213,6 +214,66 @@ def test_a_service_that_would_stop_tasks_or_keep_them_waiting_is_a_problem(
     assert said in found["message"]
     assert "COMPLETED" not in str(extras_of(printed).get("profile", {}).get("status", {}).get("queued"))
     assert sorted(foreign.deleted) == sorted(foreign.polled)
+
+
+def with_empty_texts(service: TicketService, monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = lambda: Reply(200, None, b" ", {"Content-Type": "text/plain"})  # noqa: E731
+    routes = {**service.routes, f"GET {CONTENT}/([^/]+)/content": lambda _, number: nothing()}
+    monkeypatch.setattr(TicketService, "routes", routes)
+    monkeypatch.setattr(service, "done", "hold")
+
+
+def with_empty_results(service: TicketService, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "report", lambda request, number: Reply(200, {"results": []}))
+    holding = lambda number, poll=False: {"ticket": {"no": int(number)}, "phase": "hold"}  # noqa: E731
+    monkeypatch.setattr(service, "evaluation", holding)
+
+
+@pytest.mark.parametrize("foreign", [TicketService], indirect=True)
+@pytest.mark.parametrize(("change", "line"), [(with_empty_texts, "job"), (with_empty_results, "assessment")])
+def test_empty_result_does_not_make_a_waiting_word_mean_completed(
+    foreign: TicketService, change: Any, line: str, document: Path, call: Call,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """As if the service answered with 200 and nothing until there is a result."""
+    change(foreign, monkeypatch)
+    monkeypatch.setattr(trial, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(trial, "PROGRESS_SECONDS", 0.0)
+    printed = call("doctor", "--json", "--try", document, "--assess", "DORA")
+    lines = {each["name"]: each for each in printed.lines}
+    assert (printed.code, lines[f"{line} status"]["status"]) == (1, "PROBLEM")
+    assert "hold" in lines[f"{line} status"]["message"]
+    assert "hold" not in str(extras_of(printed)["profile"].get("status"))
+    assert f"Waiting for the {line} for 0 s" in printed.err
+
+
+@pytest.mark.parametrize("operation", ["submit_file", "get_status"])
+def test_extras_are_not_said_to_fit_if_a_step_failed(
+    operation: str, emulated_service: Emulator, document: Path, call: Call
+) -> None:
+    emulated_service.fail(operation, status=500, times=None)
+    last = call("doctor", "--json", "--try", document).lines[-1]
+    assert (last["name"], last["status"]) == ("connection extras", "WARNING")
+    assert last["message"] == "not known: a step failed"
+
+
+def test_empty_text_is_a_warning(emulated_service: Emulator, call: Call, tmp_path: Path) -> None:
+    (tmp_path / "empty.pdf").write_bytes(make_pdf(""))
+    lines = {each["name"]: each for each in call("doctor", "--json", "--try", tmp_path / "empty.pdf").lines}
+    assert lines["job result"]["status"] == "WARNING"
+
+
+def test_payload_of_the_connection_is_used(
+    emulated_service: Emulator, document: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = json.loads(emulated_service.connection_json)
+    template = {"contentUuid": "{document[uuid]}", "framework": "{framework[codeName]}", "mark": "of ours"}
+    connection["extra"]["assessment_payload"] = template
+    monkeypatch.setenv(VARIABLE, json.dumps(connection))
+    emulated_service.fail("submit_assessment", status=422)
+    lines = call("doctor", "--json", "--try", document, "--assess", "DORA").lines
+    (found,) = [each for each in lines if each["name"] == "assessment"]
+    assert "(sent: contentUuid, framework, mark)" in found["message"]
 
 
 @pytest.mark.parametrize("foreign", [GermanService], indirect=True)

@@ -25,6 +25,7 @@ from airflow.api_fastapi.core_api.security import get_user
 from airflow.models import import_all_models
 from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
+from airflow.models.xcom import XComModel
 from airflow.utils.state import State
 from fastapi.testclient import TestClient
 from sqlalchemy.orm import Session
@@ -212,6 +213,7 @@ def test_report_runs_in_an_origin_of_its_own(place: Place, get: Get) -> None:
     place.xcoms[REPORT_KEY, "nightly"] = f"{place.root}{REPORT_NAME}"
     for path in (f"/nights/{place.id}/1", "/reports/nightly/run/close/-1"):
         headers = get(path).headers
+        assert headers["content-type"] == "text/html; charset=utf-8"
         assert headers["content-security-policy"].startswith(
             "sandbox allow-scripts allow-popups; default-src 'none'"
         )
@@ -234,6 +236,62 @@ def test_page_of_a_run_is_the_report_of_its_night_or_one_of_its_documents(place:
     assert str(shown.url).endswith(f"/document/{place.id}?source={quote(row['source'], safe='')}")
     assert "a&amp;b.pdf" in shown.text
     assert get("/runs/secret/run").status_code == 403
+
+
+def test_roots_and_reports_are_found_in_the_results_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    import_all_models()
+    engine = sqlalchemy.create_engine("sqlite://")
+    report = f"s3://out/{REPORT_NAME}"
+    pushed = [
+        ("nightly", "r", "close", -1, ROOT_KEY, "s3://out/"),
+        ("nightly", "s", "close", -1, ROOT_KEY, "s3://out/"),
+        ("nightly", "r", "ingest", 3, REPORT_KEY, report),
+        ("nightly", "r", "ingest", 3, "return_value", "s3://not-a-root/"),
+        ("secret", "r", "close", -1, ROOT_KEY, "s3://secret/"),
+    ]
+    with Session(engine) as session:
+        XComModel.__table__.create(session.connection())
+        for number, (dag_id, run_id, task_id, map_index, key, value) in enumerate(pushed):
+            row = {"dag_run_id": number, "dag_id": dag_id, "run_id": run_id, "task_id": task_id}
+            row |= {"map_index": map_index, "key": key, "value": value}
+            session.execute(XComModel.__table__.insert().values(**row))
+        monkeypatch.setattr("airflow.utils.session.create_session", lambda scoped: nullcontext(session))
+        assert nights.find_roots({"nightly", "other"}) == {digest("s3://out/"): "s3://out/"}
+        assert nights.find_roots({"other"}) == {}
+        task = {"dag_id": "nightly", "run_id": "r", "task_id": "ingest"}
+        assert str(nights.find_report(**task, map_index=3)) == report
+        assert nights.find_report(**task, map_index=4) is None
+
+
+def test_links_have_the_path_that_the_api_server_is_below(place: Place) -> None:
+    place.close("2026-03-01T00:00:00+00:00")
+    app = pages.make_app.__wrapped__()
+    app.dependency_overrides[get_user] = lambda: "user"
+    shown = TestClient(app, root_path="/airflow/compliance").get("/").text
+    found = re.findall(r'(?:href|action)="(/[^"]*)"', shown)
+    assert found
+    assert all(link.startswith("/airflow/compliance/") for link in found)
+
+
+def test_what_is_gone_or_never_was_is_said_in_words(place: Place, get: Get) -> None:
+    place.close("2026-03-01T00:00:00+00:00")
+    for path in (f"/nights/{place.id}/99", f"/nights/{place.id}/0", f"/nights/{place.id}/{'9' * 5000}",
+                 f"/reports/nightly/run/close/{2**70}"):  # fmt: skip
+        answer = get(path)
+        assert answer.status_code == 404
+        assert "<h1>" in answer.text
+        assert "Restore" not in answer.text
+    for record in place.folder.rglob("*.json"):
+        record.unlink()
+    assert "No night is stored here any more" in get("/").text
+    assert get(f"/nights/{place.id}/1").status_code == 404
+
+
+def test_fault_of_our_own_is_a_page_too(place: Place, get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nights, "count_open_forms", lambda dag_ids: 1 / 0)
+    place.close("2026-03-01T00:00:00+00:00")
+    answer = get("/")
+    assert (answer.status_code, "log of the API server" in answer.text) == (500, True)
 
 
 @pytest.mark.parametrize(
@@ -350,7 +408,7 @@ def test_document_shows_its_verdicts_of_all_nights(place: Place, get: Get) -> No
     change = "2026-03-02 from missing to sufficiently regulated: the framework has changed"
     assert f"DORA exit sufficiently regulated {change}" in text
     assert "ada exit sufficiently regulated changed from missing Annex 4." in text
-    assert "ada left \u2013 left undecided no one left \u2013 expired" in text
+    assert "ada left \u2013 open no one left \u2013 open" in text
 
     forged = place.write(
         "nightly/2026-03-02/decisions.jsonl", json.dumps({**decision, "expert_id": "mallory"})

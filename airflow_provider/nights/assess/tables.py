@@ -22,7 +22,11 @@ from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.jsonl import GZIP, MAX_LINE_BYTES, TableFile
 from airflow_provider.storage.locations import Location, storage_errors
 
-FORMULA_STARTS = frozenset("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+# Spreadsheets skip blanks, control characters and marks without width before a formula.
+_FORMULA = re.compile(
+    r"[\s\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]*"
+    "[=+@\uff1d\uff0b\uff0d\uff20-]|[\t\r\n]"
+)
 QUOTE = '"'
 MAX_SHORT_CHARS = 100  # of a field that is kept for the next rows
 _NEEDS_QUOTES = re.compile(r'[,"\r\n]')
@@ -150,7 +154,7 @@ class ParquetTable:
 
 def _as_text(value: Any) -> Any:
     """Return a value as a spreadsheet shows it: a text, even if it looks like a formula."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in FORMULA_STARTS else value
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
 
 
 def _clean(name: str, value: Any) -> Any:

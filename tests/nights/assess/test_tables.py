@@ -87,7 +87,28 @@ def test_fields_are_those_of_the_csv_module(values: list[Any]) -> None:
     assert tables._to_csv([["DORA", *values]]).decode() == expected.getvalue()
 
 
-@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", "\r=", "\uff1d", "\uff0b", "\uff0d", "\uff20"])
+@pytest.mark.parametrize(
+    "start",
+    [
+        "=",
+        "+",
+        "-",
+        "@",
+        "\t=",
+        "\r=",
+        "\uff1d",
+        "\uff0b",
+        "\uff0d",
+        "\uff20",
+        "\0=",
+        "\u200b=",
+        "\ufeff+",
+        "\u200f@",
+        " \u202e-",
+        "\x1b=",
+        "\u00ad=",
+    ],
+)
 def test_no_cell_of_a_csv_file_is_a_formula(tmp_path: Path, start: str) -> None:
     text = f'{start}HYPERLINK("http://evil", "x")'
     write_csv(at(tmp_path / "csv"), [row(rationale=text, source=text, score=-0.5, title="\udce4")])
