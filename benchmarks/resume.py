@@ -281,7 +281,7 @@ def _prepare_assess(items: int, concurrency: int, folder: Path, job: str) -> Non
     rows = _rows(items, job)
     (folder.parent / "manifest.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     frameworks = select_frameworks(ComplianceHook().list_frameworks(), ["DORA"])
-    documents, _ = read_documents(str(folder.parent / "manifest.jsonl"))
+    documents, *_ = read_documents(str(folder.parent / "manifest.jsonl"))
     criteria = [name for name, _ in frameworks[0].criteria]
     found = [
         {

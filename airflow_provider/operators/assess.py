@@ -115,7 +115,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         from airflow_provider.nights.assess.task import KIND, AssessTask
         from airflow_provider.nights.index.nights import EarlierNights, TaskKey
 
-        documents, without_text = read_documents(self.documents)
+        documents, without_text, warnings = read_documents(self.documents)
         check_account(documents, self.hook.account_digest, self.conn_id)
         if not documents:
             self.log.warning("Found no documents with a text: nothing to assess.")
@@ -145,6 +145,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             self.concurrency,
             self.log,
             run.deadline.at,
+            warnings,
         )
         if "golden" in self._given:
             task.golden = GoldenTask(task, read_golden(self.golden, task), self.on_drift)

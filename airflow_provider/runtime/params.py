@@ -6,7 +6,7 @@ import ast
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from fractions import Fraction
 from typing import Any
@@ -122,6 +122,37 @@ def _to_builtins(value: Any) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return [_to_builtins(item) for item in value[:]]
     return value
+
+
+def outputs_of(given: Any, what: str) -> Iterator[Any]:
+    """Yield what upstream tasks have returned, mapped or not, or what stands for it: strings and mappings.
+
+    Lists in lists, and JSON that a template has rendered, are taken apart. A task that has left nothing, such
+    as one that was skipped, is None.
+
+    :param what: the parameter, for the error
+    """
+    if isinstance(given, str):
+        text = given.strip()
+        if text[:1] in ("[", "{", '"'):
+            yield from outputs_of(parse_value(text, what), what)
+        elif text.startswith("Lazy") and "(" in text:  # what a template makes of the outputs of a mapped task
+            raise ComplianceInputError(
+                f"'{text[:80]}' is not a valid {what}: a template can't render the outputs of a mapped task. "
+                "Pass the output itself, such as `ingest.output`, or add `| list | tojson` to the template."
+            )
+        else:
+            yield optional(text)
+    elif given is None or isinstance(given, Mapping):
+        yield given
+    elif isinstance(given, Iterable) and not isinstance(given, bytes):
+        # One request for all outputs of a mapped task, not one for each.
+        for output in given[:] if isinstance(given, Sequence) else given:
+            yield from outputs_of(output, what)
+    else:
+        raise ComplianceInputError(
+            f"{what} contains {type(given).__name__}: use what tasks have returned, URIs, or dicts."
+        )
 
 
 def optional(given: Any) -> Any:

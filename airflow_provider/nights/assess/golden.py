@@ -74,8 +74,7 @@ class GoldenSet:
 
 def read_golden(given: Any, task: AssessTask) -> GoldenSet:
     """Read golden documents: the URI of a manifest in JSON Lines, or its rows."""
-    found = read_rows(required(given, "golden"))
-    rows = [(row, "`golden`" if place == "documents" else place) for row, place in found]
+    rows = [(row or {}, place) for row, place in read_rows(required(given, "golden"), "`golden`")]
     for row, place in rows:
         if missing := [name for name in REQUIRED if not str(row.get(name) or "").strip()]:
             raise ComplianceInputError(f"Add {', '.join(missing)} to the golden document in {place}.")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
 from airflow_provider.redaction.addresses import redact
 from airflow_provider.redaction.text import sanitize
-from airflow_provider.runtime.params import as_json, required
+from airflow_provider.runtime.params import outputs_of, required
 from airflow_provider.storage.jsonl import SUFFIXES, parse_line, read_lines
 from airflow_provider.storage.locations import Location
 
@@ -41,7 +41,15 @@ class AssessedDocument:
         return path if isinstance(path, str) and path else None
 
 
-def read_documents(value: Any) -> tuple[list[AssessedDocument], list[str]]:
+class Inputs(NamedTuple):
+    """What there is to assess: documents, sources without a text, and warnings about what is missing."""
+
+    documents: list[AssessedDocument]
+    without_text: list[str]
+    warnings: list[str]
+
+
+def read_documents(value: Any) -> Inputs:
     """Return the documents to assess, one for each source, and the sources that have no text.
 
     :param value: one or many of: the URI of a manifest; the result of an ingest task; a uuid; a dict with the
@@ -49,14 +57,21 @@ def read_documents(value: Any) -> tuple[list[AssessedDocument], list[str]]:
     """
     required(value, "documents")
     found: dict[str, AssessedDocument | None] = {}
+    missing = 0
     for row, place in read_rows(value):
+        if row is None:
+            missing += 1
+            continue
         document = _parse(row, place)
         source = redact(str(row.get("source") or row.get("uuid") or ""))
         # The same source may be in two manifests: a text wins over a failure, then the later one.
         if document or source not in found:
             found[source] = document
     without_text = [source for source, document in found.items() if not document]
-    return [document for document in found.values() if document], without_text
+    warnings = [f"{missing:,} of the tasks that `documents` names have left nothing."] if missing else []
+    if warnings and not found:
+        required(None, "documents")
+    return Inputs([document for document in found.values() if document], without_text, warnings)
 
 
 def check_account(documents: Iterable[AssessedDocument], account: str, conn_id: str) -> None:
@@ -75,36 +90,17 @@ def check_account(documents: Iterable[AssessedDocument], account: str, conn_id: 
         )
 
 
-def read_rows(value: Any) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Yield each row, and where it is; see `read_documents`."""
-    if value is None:
-        return
-    if isinstance(value, str):
-        yield from _read_text(value.strip())
-    elif isinstance(value, Mapping):
-        if "manifest" in value:
-            yield from _read_result(value)
+def read_rows(value: Any, what: str = "documents") -> Iterator[tuple[Mapping[str, Any] | None, str]]:
+    """Yield each row, and where it is; None for what has left nothing. See `read_documents`."""
+    for output in outputs_of(value, what):
+        if isinstance(output, str) and ("/" in output or output.lower().endswith(MANIFEST_SUFFIXES)):
+            yield from _read_manifest(output)
+        elif isinstance(output, str):
+            yield {"uuid": output}, what
+        elif output and "manifest" in output:
+            yield from _read_result(output)
         else:
-            yield value, "documents"
-    elif isinstance(value, Iterable):
-        for item in value:
-            yield from read_rows(item)
-    else:
-        raise ComplianceInputError(
-            f"documents contains {type(value).__name__}: use URIs of manifests, results of ingest tasks, "
-            "uuids or dicts with a uuid."
-        )
-
-
-def _read_text(text: str) -> Iterator[tuple[Mapping[str, Any], str]]:
-    if not text:
-        raise ComplianceInputError("documents contains an empty string: remove it, or check its template.")
-    if text[0] in '[{"':
-        yield from read_rows(as_json(text, "documents"))
-    elif "/" in text or text.lower().endswith(MANIFEST_SUFFIXES):
-        yield from _read_manifest(text)
-    else:
-        yield {"uuid": text}, "documents"
+            yield output, what
 
 
 def _read_result(result: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:

@@ -274,7 +274,7 @@ class Outcome:
 
     def _warn(self) -> list[str]:
         """Log and return what there is less of than expected."""
-        warnings = list(self.task.golden.warnings) if self.task.golden else []
+        warnings = [*self.task.warnings, *(self.task.golden.warnings if self.task.golden else ())]
         if gone := list(self.task.shrinkage.frameworks.values()):
             warnings.append(
                 f"The service no longer lists {enumerate_few(gone)}, which the previous night has assessed."

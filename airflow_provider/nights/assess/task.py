@@ -67,6 +67,7 @@ class AssessTask:
     :param frameworks: by id
     :param listed: ids of all frameworks that the service lists
     :param expires_at: until when the task may wait for assessments, as a timestamp
+    :param warnings: about what there is to assess
     :ivar found: the verdicts on each cell that was assessed
     :ivar golden: golden documents, if there are any
     :ivar judged_since: since when verdicts are by the judge that has drifted last, by framework id
@@ -84,6 +85,7 @@ class AssessTask:
     concurrency: int
     log: Any
     expires_at: float = 0.0
+    warnings: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self.checkpoint = Checkpoint.for_task(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.runtime.params import as_json, optional
+from airflow_provider.runtime.params import outputs_of
 from airflow_provider.storage.jsonl import GZIP, find_tables, to_lines
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import task_path
@@ -110,29 +110,14 @@ class Outputs:
 
         :param kind: of a manifest that is given by its URI
         """
-        given = optional(given)
-        if given is None:
-            return  # a task that was skipped, or has failed before it could leave anything
-        if isinstance(given, str):
-            self._add_text(given, kind)
-        elif isinstance(given, Mapping):
-            self._add_result(given)
-        elif isinstance(given, Iterable) and not isinstance(given, bytes):
-            # One request for all outputs of a mapped task, not one for each.
-            for output in given[:] if isinstance(given, Sequence) else given:
-                self._add(output, kind)
-        else:
-            raise ComplianceInputError(f"{type(given).__name__} is not an output of a task. {EXPECTED}")
+        for output in outputs_of(given, "output of a task"):
+            if isinstance(output, str):
+                self._add_uri(output, kind)
+            elif output is not None:  # else a task that was skipped, or has failed before it left anything
+                self._add_result(output)
 
-    def _add_text(self, text: str, kind: str) -> None:
-        if text.startswith(("[", "{")):
-            self._add(as_json(text, "output of a task"), kind)
-        elif text.startswith("Lazy") and "(" in text:  # what a template makes of the outputs of a mapped task
-            raise ComplianceInputError(
-                f"'{text[:80]}' is not a URI: a template can't render the outputs of a mapped task. Pass "
-                "the output itself, such as `ingest.output`, or add `| list | tojson` to the template."
-            )
-        elif not text.endswith("/"):
+    def _add_uri(self, text: str, kind: str) -> None:
+        if not text.endswith("/"):
             is_findings = kind == ASSESS and text.rpartition("/")[2].removesuffix(GZIP) == FINDINGS_NAME
             self._add_manifest(FINDINGS if is_findings else kind, text)
         elif kind == REVIEW:

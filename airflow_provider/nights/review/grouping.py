@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ from airflow_provider.nights.review.selection import (
     check_only,
     select,
 )
-from airflow_provider.runtime.params import as_json, optional, required
+from airflow_provider.runtime.params import optional, outputs_of, required
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.jsonl import parse_line, read_lines, to_lines
 from airflow_provider.storage.locations import Location
@@ -133,25 +133,18 @@ def _parse(value: Any) -> tuple[list[str], list[Mapping[str, Any]]]:
     """Return the tables of assess tasks and the forms of `group_findings` that a parameter names."""
     tables: list[str] = []
     forms: list[Mapping[str, Any]] = []
-    required(value, "findings")
-    if isinstance(value, str) and value.strip().startswith(("{", "[")):
-        value = as_json(value.strip(), "findings")
-    if isinstance(value, str):
-        tables.append(value.strip())
-    elif isinstance(value, Sequence):
-        for more_tables, more_forms in map(_parse, value[:]):  # one request for all outputs of a mapped task
-            tables += more_tables
-            forms += more_forms
-    elif isinstance(value, Mapping) and isinstance(value.get("form"), str):
-        forms.append(value)
-    elif isinstance(value, Mapping) and isinstance(value.get("findings"), str):
-        tables.append(value["findings"].strip())
-    elif not isinstance(value, Mapping) or not value.get("dry_run"):
-        keys = sorted(map(str, value))[:20] if isinstance(value, Mapping) else [str(value)[:80]]
-        raise ComplianceInputError(
-            f"findings contains {type(value).__name__} ({', '.join(keys)}): use the "
-            "result of an assess task, the URI of its findings.jsonl, or a form of group_findings."
-        )
+    for output in outputs_of(value, "findings"):
+        if isinstance(required(output, "findings"), str):
+            tables.append(output)
+        elif isinstance(output.get("form"), str):
+            forms.append(output)
+        elif isinstance(output.get("findings"), str):
+            tables.append(output["findings"].strip())
+        elif not output.get("dry_run"):
+            raise ComplianceInputError(
+                f"findings contains dict ({', '.join(sorted(map(str, output))[:20])}): use the result of an "
+                "assess task, the URI of its findings.jsonl, or a form of group_findings."
+            )
     return tables, forms
 
 

@@ -23,7 +23,7 @@ def test_a_manifest_gives_its_completed_and_skipped_documents(tmp_path: Path) ->
     uri = manifest(
         tmp_path / "m.jsonl", row("a"), row("b", "SKIPPED", path="s3://b/b.txt"), row("c", "FAILED", uuid="")
     )
-    documents, without_text = read_documents(uri)
+    documents, without_text, _ = read_documents(uri)
     assert [(document.source, document.uuid) for document in documents] == [
         ("in/a", "uuid-a"),
         ("in/b", "uuid-b"),
@@ -39,7 +39,7 @@ def test_a_manifest_gives_its_completed_and_skipped_documents(tmp_path: Path) ->
 def test_results_of_mapped_ingest_tasks_and_uris_can_be_mixed(tmp_path: Path) -> None:
     one = manifest(tmp_path / "1.jsonl", row("a"))
     two = manifest(tmp_path / "2.jsonl", row("b"))
-    found, _ = read_documents(
+    found, *_ = read_documents(
         [
             {"manifest": one, "completed": 1},
             [two],
@@ -65,9 +65,17 @@ def test_json_text_of_a_rendered_template_is_read(tmp_path: Path) -> None:
 def test_one_source_is_one_document_and_a_text_wins_over_a_failure(tmp_path: Path) -> None:
     one = manifest(tmp_path / "1.jsonl", row("a"), row("b", "FAILED"))
     two = manifest(tmp_path / "2.jsonl", row("a", "FAILED"), row("b"))
-    documents, without_text = read_documents([one, two])
+    documents, without_text, _ = read_documents([one, two])
     assert sorted(document.source for document in documents) == ["in/a", "in/b"]
     assert without_text == []
+
+
+def test_a_task_that_has_left_nothing_is_named_beside_others(tmp_path: Path) -> None:
+    uri = manifest(tmp_path / "m.jsonl", row("a"))
+    assert read_documents([uri, None, [""]]).warnings == [
+        "2 of the tasks that `documents` names have left nothing."
+    ]
+    assert read_documents([uri]).warnings == []
 
 
 def test_names_that_are_not_utf8_stay_apart(tmp_path: Path) -> None:
@@ -99,6 +107,7 @@ def test_a_damaged_manifest_is_refused_with_its_line(tmp_path: Path, line: str) 
         '"a',
         7,
         [None, 3],
+        [None],
         None,
         "None",
     ],

@@ -449,8 +449,8 @@ def test_a_run_that_was_deleted_and_made_again_is_closed(nights: Nights) -> None
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (42, "int is not an output of a task"),
-        (b"x", "bytes is not an output of a task"),
+        (42, "output of a task contains int"),
+        (b"x", "output of a task contains bytes"),
         ({"planned": True, "new": 1}, "A result with the keys planned, new names no manifest"),
         ("LazyXComSequence(<unevaluated length>)", "a template can't render the outputs of a mapped task"),
         ("[{'manifest':", "Invalid output of a task, a string that is not JSON"),
