@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -64,7 +65,7 @@ def check_verdicts(night: Night, previous: Night | None) -> Verdicts:
     found = sorted(night.folder.glob("**/_assess/**/assessments.jsonl"))
     if len(found) != 1:
         return Verdicts([], [], night.folder, [f"{night.folder}: it has {len(found)} tables of assessments."])
-    rows, findings = _read(found[0]), _read(found[0].with_name("findings.jsonl"))
+    rows, findings = _read(found[0]), _read(found[0].with_name("findings.jsonl.gz"))
     problems = _check_cells(night, previous, rows) + _check_findings(night, previous, findings)
     if not has_report(found[0]):
         problems.append(f"{found[0]}: its report is missing or incomplete.")
@@ -129,4 +130,6 @@ def _reason(row: dict[str, Any], night: Night, previous: Night | None) -> str:
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    opened: Any = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]

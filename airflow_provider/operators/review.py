@@ -78,7 +78,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     :param assessment_id: the assessment whose results are reviewed
     :param results: the results themselves, instead of `assessment_id`: JSON, or the address of a JSON file
     :param findings: the findings of a night, instead: what an assess task returned, or the URI of its
-        `findings.jsonl`, one or many; or one of the forms of `group_findings`, which is asked as it is
+        `findings.jsonl.gz`, one or many; or one of the forms of `group_findings`, which is asked as it is
     :param only: of `findings`: `changed` since the previous night, the default, `insufficient`, both without
         what an expert has decided before, or `all`
     :param limit: at most that many findings on the form, by default 15: what has become worse first, then

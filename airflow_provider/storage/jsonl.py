@@ -1,4 +1,4 @@
-"""JSON Lines in object storage: tables with one JSON object per line, compressed if they are large."""
+"""JSON Lines in object storage: tables with one JSON object per line."""
 
 from __future__ import annotations
 
@@ -6,23 +6,28 @@ import gzip
 import io
 import json
 import logging
+import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
-from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.storage.atomic import Content, Draft, open_content, put_sync
+from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
+from airflow_provider.storage.atomic import Content, Draft, create_once, put_sync
 from airflow_provider.storage.locations import Location, storage_errors
 
 log = logging.getLogger(__name__)
 
-MAX_PLAIN_BYTES = 8 << 20  # of a table, which people can then read as it is
 MAX_LINE_BYTES = 64 << 20  # few bytes may decompress to a line that does not fit into memory
 READ_AHEAD_BYTES = 1 << 20
 BUFFER_BYTES = 1 << 18
 GZIP = ".gz"
 SUFFIXES = (".jsonl", f".jsonl{GZIP}")  # of tables
 GZIP_LEVEL = 3
+# The name of a table: the number of the run, from the second one on, is before the suffix.
+NUMBERED = re.compile(
+    r"(.*?)(?:\.([2-9]|[1-9][0-9]+))?(\.jsonl\.gz|\.[A-Za-z][A-Za-z0-9]*)?", re.DOTALL | re.ASCII
+)
 
 Row = dict[str, Any]
 
@@ -49,20 +54,15 @@ def to_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
 class TableFile:
     """A table that is written piece by piece, in constant memory, and appears when it is published.
 
-    One of more than 8 MiB is compressed, and its name ends with `.gz`. One whose name ends so already always
-    is.
+    It is compressed if its name ends with `.gz`: each table has one name and one form, however large it is.
 
-    :param keeps_name: it replaces a table that has this name, so its size does not matter
-    :ivar location: where it is; final once it is complete, like `sha256`, which is of its bytes
+    :ivar sha256: of its bytes, once it is complete
     """
 
-    def __init__(self, location: Location, *, keeps_name: bool = False) -> None:
-        is_compressed = location.path.endswith(GZIP)
+    def __init__(self, location: Location) -> None:
         self.location, self.sha256 = location, ""
-        self._keeps_name = keeps_name or is_compressed
-        self._other: Location | None = None  # that an earlier attempt may have written, under the other name
         self._buffer = bytearray()
-        self._draft, self._is_large = Draft(location, GZIP_LEVEL if is_compressed else None), False
+        self._draft = Draft(location, GZIP_LEVEL if location.path.endswith(GZIP) else None)
         self._content: Content = b""
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -77,55 +77,64 @@ class TableFile:
 
     def _flush(self, *, is_last: bool = False) -> None:
         part, self._buffer = self._buffer, bytearray()
-        is_plain = not (self._keeps_name or self._is_large)
-        if is_plain and self._draft.size + len(part) > MAX_PLAIN_BYTES:
-            plain, self._draft, self._is_large = self._draft, Draft(self.location, GZIP_LEVEL), True
-            with storage_errors(self.location), open_content(plain.add(b"", is_last=True)) as file:
-                while piece := file.read(BUFFER_BYTES):
-                    self._draft.add(piece)
-            plain.close()
         self._content = self._draft.add(part, is_last=is_last)
 
     def complete(self) -> None:
-        """Give it its name: no line is added any more."""
+        """Add no more lines."""
         self._flush(is_last=True)
         self.sha256 = self._draft.sha256
-        if not self._keeps_name:
-            plain, compressed = twins(self.location)
-            self.location, self._other = (compressed, plain) if self._is_large else (plain, compressed)
 
     def publish(self) -> None:
-        """Write it to its store, atomically; there is never one of each name."""
+        """Write it to its store, atomically; it never replaces another one."""
+        if not create_once(self.location, self._content) and self.location.sha256() != self.sha256:
+            raise ComplianceStorageError(f"Another attempt has written '{self.location}' meanwhile: retry.")
+        self._draft.close()
+
+    def replace(self) -> None:
+        """Write it to its store, atomically, also over an older one."""
         put_sync(self.location, self._content)
         self._draft.close()
-        if self._other:
-            remove_if_exists(self._other)
 
 
-def write_table(location: Location, rows: Iterable[Mapping[str, Any]]) -> TableFile:
-    """Write rows as JSON Lines."""
-    table = TableFile(location)
-    for row in rows:
-        table.write(to_line(row))
-    table.complete()
-    table.publish()
-    return table
+def complete_once(tables: Sequence[TableFile]) -> None:
+    """Complete the tables of one run of a task, and give them names that no other content has.
+
+    What is published may be named by evidence, so it is never written again: the tables of a later run are
+    `manifest.2.jsonl` and so on. All tables of a run have the same number.
+    """
+    for table in tables:
+        table.complete()
+    latest = next(n for n in count() if not any(one.size() is not None for one in _places(tables, n + 1)))
+    found = [place.sha256() for place in _places(tables, latest)] if latest else []
+    is_same = all(sha256 in (None, table.sha256) for sha256, table in zip(found, tables))  # noqa: B905 - or none
+    places = _places(tables, latest if latest and is_same else latest + 1)
+    for table, place in zip(tables, places, strict=True):
+        table.location = place
 
 
-def twins(location: Location) -> tuple[Location, Location]:
-    """Return the names that a table may have, given that of a small one: plain and compressed."""
-    compressed = Location(location.uri + GZIP)
-    compressed.fs = location.fs
-    return location, compressed
+def _places(tables: Sequence[TableFile], number: int) -> list[Location]:
+    return [numbered(table.location, number) for table in tables]
 
 
-def remove_if_exists(location: Location) -> None:
-    """Remove an object if there is one: not everyone may remove what they may write."""
-    with storage_errors(location, "cleaned up"):
-        location.fs.invalidate_cache(location.path)
-        is_there = location.fs.exists(location.path)
-    if is_there:
-        location.remove()
+def numbered(location: Location, number: int) -> Location:
+    """Return where the table of a later run of a task is, given that of the first."""
+    folder, _, name = location.uri.rpartition("/")
+    stem, _, suffix = NUMBERED.fullmatch(name).groups("")  # type: ignore[union-attr] # matches any name
+    place = Location(f"{folder}/{stem}.{number}{suffix}" if number > 1 else location.uri)
+    place.fs = location.fs
+    return place
+
+
+def split_number(path: str) -> tuple[str, int]:
+    """Return the path of the table of the first run, and the number of the run."""
+    folder, slash, name = path.rpartition("/")
+    stem, number, suffix = NUMBERED.fullmatch(name).groups("")  # type: ignore[union-attr] # matches any name
+    return f"{folder}{slash}{stem}{suffix}", int(number or 1)
+
+
+def find_latest(paths: Iterable[str]) -> dict[str, str]:
+    """Return which of several runs has written each table last, by the path of the first."""
+    return {split_number(path)[0]: path for path in sorted(paths, key=lambda path: split_number(path)[1])}
 
 
 def read_lines(location: Location) -> Iterator[bytes]:

@@ -79,7 +79,7 @@ def test_verify_says_that_an_erasure_is_not_complete(tree: Tree, capsys: pytest.
 def test_file_that_can_not_be_read_is_found(
     tree: Tree, emulated_service: Emulator, output: tuple[str, ...]
 ) -> None:
-    (tree.path / "dt=2026-03-01/a.csv.gz").write_bytes(b"damaged")
+    (tree.path / "dt=2026-03-01/a.parquet").write_bytes(b"damaged")
     assert main(["erase", str(tree.path), "--source", ANNA, *REASON, *output]) == 1
 
 

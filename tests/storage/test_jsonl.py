@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import tracemalloc
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,13 +16,14 @@ from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageE
 from airflow_provider.storage import jsonl
 from airflow_provider.storage.jsonl import (
     TableFile,
+    complete_once,
+    find_latest,
     find_tables,
     parse_line,
     read_lines,
     read_valid_rows,
     to_line,
     to_lines,
-    write_table,
 )
 from airflow_provider.storage.locations import Location
 
@@ -102,23 +103,48 @@ def test_tables_are_found_in_order_below_a_folder_and_nowhere_else(tmp_path: Pat
 ROWS = [{"source": f"in/{number}.pdf"} for number in range(100)]
 
 
-def test_only_a_large_table_is_compressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    size = len(to_lines(ROWS))
-    for limit, name in ((size, "t.jsonl"), (size - 1, "t.jsonl.gz"), (size, "t.jsonl")):
-        monkeypatch.setattr(jsonl, "MAX_PLAIN_BYTES", limit)
-        table = write_table(at(tmp_path / "t.jsonl"), ROWS)
-        assert [path.name for path in tmp_path.iterdir()] == [name]  # one with the other name is gone
-        assert table.location.uri == f"file://{tmp_path}/{name}"
-        assert table.sha256 == hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
-        assert list(read_valid_rows(table.location)) == ROWS
+def write_table(location: Location, rows: Iterable[dict[str, Any]]) -> TableFile:
+    table = TableFile(location)
+    for row in rows:
+        table.add([row])
+    complete_once([table])
+    table.publish()
+    return table
 
 
 def test_compressed_table_is_a_gzip_file_without_a_time(tmp_path: Path) -> None:
-    write_table(at(tmp_path / "t.jsonl.gz"), ROWS)  # a small one keeps its name, too
-    content = (tmp_path / "t.jsonl.gz").read_bytes()
-    assert content[4:8] == bytes(4)
-    assert gzip.decompress(content) == to_lines(ROWS)
-    assert [path.name for path in tmp_path.iterdir()] == ["t.jsonl.gz"]
+    """However small it is; and another one never is, however large it is."""
+    for name, decode in (("t.jsonl.gz", gzip.decompress), ("t.jsonl", bytes)):
+        write_table(at(tmp_path / name), ROWS)
+        content = (tmp_path / name).read_bytes()
+        assert content[4:8] == bytes(4) or name == "t.jsonl"
+        assert decode(content) == to_lines(ROWS)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
+def test_published_table_is_never_written_again(tmp_path: Path, suffix: str) -> None:
+    contents = [[{"source": n}] for n in (1, 2, 2, 3, 1)]
+    written = [write_table(at(tmp_path / f"a.b{suffix}"), rows).location for rows in contents]
+    named = [location.path.rpartition("/")[2] for location in written]
+    assert named == [f"a.b{number}{suffix}" for number in ("", ".2", ".2", ".3", ".4")]
+    assert [list(read_valid_rows(location)) for location in written] == contents
+    assert find_latest(path.name for path in tmp_path.iterdir()) == {f"a.b{suffix}": f"a.b.4{suffix}"}
+
+
+def test_tables_of_one_run_have_the_same_number(tmp_path: Path) -> None:
+    write_table(at(tmp_path / "a.jsonl"), [{"source": 1}])
+    tables = [TableFile(at(tmp_path / name)) for name in ("a.jsonl", "b.jsonl.gz")]
+    complete_once(tables)
+    assert [table.location.path.rpartition("/")[2] for table in tables] == ["a.2.jsonl", "b.2.jsonl.gz"]
+
+
+def test_attempt_that_hung_replaces_no_table(tmp_path: Path) -> None:
+    hung = TableFile(at(tmp_path / "t.jsonl"))
+    complete_once([hung])
+    write_table(at(tmp_path / "t.jsonl"), ROWS)
+    with pytest.raises(ComplianceStorageError, match="Another attempt has written"):
+        hung.publish()
+    assert list(read_valid_rows(at(tmp_path / "t.jsonl"))) == ROWS
 
 
 @pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.gz"])
@@ -132,12 +158,11 @@ def test_table_that_is_not_published_leaves_the_old_one(tmp_path: Path, name: st
 
 
 def test_large_table_is_written_and_read_in_constant_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(jsonl, "MAX_PLAIN_BYTES", 1 << 20)
     tracemalloc.start()
     try:
-        table = write_table(at(tmp_path / "t.jsonl"), ({"x": "y" * 1_000} for _ in range(20_000)))
+        table = write_table(at(tmp_path / "t.jsonl.gz"), ({"x": "y" * 1_000} for _ in range(20_000)))
         assert sum(1 for _ in read_lines(table.location)) == 20_000
         _, peak = tracemalloc.get_traced_memory()
     finally:

@@ -136,7 +136,7 @@ def as_counts(categories: Counter[str]) -> dict[str, int]:
 def finding_rows(
     cell: Cell, verdicts: Iterable[Verdict], night: str, text_path: str | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of `findings.jsonl` of one cell."""
+    """Yield the rows of `findings.jsonl.gz` of one cell."""
     common = dict.fromkeys(FINDING_COLUMNS) | {
         "night": night,
         "source": cell.source,

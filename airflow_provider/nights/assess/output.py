@@ -51,13 +51,13 @@ from airflow_provider.runtime import metrics
 from airflow_provider.runtime.event_loop import in_thread
 from airflow_provider.storage import names
 from airflow_provider.storage.atomic import create_once, put_sync
-from airflow_provider.storage.jsonl import TableFile, read_valid_rows, write_table
+from airflow_provider.storage.jsonl import TableFile, read_valid_rows
 from airflow_provider.storage.layout import RULES
 from airflow_provider.storage.lineage import Lineage
 from airflow_provider.storage.lineage import Verdict as AssertedVerdict
 from airflow_provider.storage.locations import Location
 
-FINDINGS, REPORT = "findings.jsonl", "report.html"
+FINDINGS, REPORT = "findings.jsonl.gz", "report.html"
 AGREEMENT = "agreement"  # name of the table, as GOLDEN
 SAME_JUDGE, BETTER_THAN_CHANCE = "is judged as in the previous night", "is judged better than by chance"
 MAX_NAMED = 10  # frameworks with a sentence of their own
@@ -207,9 +207,8 @@ class Outcome:
             night = self.task.nights.root / f"findings/night={self.task.nights.night.date}"
             tables.append(ParquetTable(night / f"{names.digest(folder.uri)}.parquet"))
         rows = self._add_findings(decisions, tables, stats)
-        manifest = self.task.checkpoint.stage(rows)
-        findings.complete()
-        for table in tables:
+        manifest = self.task.checkpoint.stage(rows, findings, *self._judged.values())
+        for table in (*tables, *self._judged.values()):
             table.publish()
         self._findings = findings.location
         for document in self.task.documents:
@@ -267,7 +266,8 @@ class Outcome:
         )
         for name, table in ((GOLDEN, rows), (AGREEMENT, self.agreement)):
             if table:
-                self._judged[name] = write_table(folder / f"{name}.jsonl", table)
+                self._judged[name] = TableFile(folder / f"{name}.jsonl")
+                self._judged[name].add(table)
             for row in table:
                 stats.add(row)
         return stats

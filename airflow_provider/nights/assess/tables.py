@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import re
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 from functools import lru_cache
 from importlib.util import find_spec
 from itertools import groupby
@@ -19,8 +17,8 @@ from airflow_provider.client.findings import parse_id, parse_number
 from airflow_provider.nights.assess.findings import FINDING_COLUMNS
 from airflow_provider.storage import names
 from airflow_provider.storage.atomic import put_sync
-from airflow_provider.storage.jsonl import GZIP, MAX_LINE_BYTES, TableFile
-from airflow_provider.storage.locations import Location, storage_errors
+from airflow_provider.storage.jsonl import MAX_LINE_BYTES, TableFile
+from airflow_provider.storage.locations import Location
 
 # Spreadsheets skip blanks, control characters and marks without width before a formula.
 _FORMULA = re.compile(
@@ -56,22 +54,33 @@ class CsvTables:
 
     def __init__(self, folder: Location) -> None:
         self.files: dict[str, TableFile] = {}
+        self._names: set[str] = set()
         self._folder = folder
 
     def add(self, rows: Iterable[Row]) -> None:
         """Add rows with all columns of findings."""
         for framework, group in groupby(rows, lambda row: str(row["framework"])):
             if framework not in self.files:
-                self.files[framework] = TableFile(self._folder / f"{_file_name(framework)}.csv")
+                name = _file_name(framework)
+                if name.casefold() in self._names:
+                    name = f"{name}~{names.digest(framework)}"
+                self._names.add(name.casefold())
+                self.files[framework] = TableFile(self._folder / f"{name}.csv")
                 self.files[framework].write("\ufeff".encode() + _to_csv([CSV_COLUMNS]))  # for spreadsheets
             self.files[framework].write(_to_csv(map(_csv_values, group)))
 
     def publish(self) -> None:
-        """Write the files."""
+        """Write the files, after those of frameworks that have no findings any more are removed.
+
+        Not the other way round: a store may take names for equal that differ in case only.
+        """
+        names_kept = {file.location.path.rpartition("/")[2] for file in self.files.values()}
+        for name in self._folder.list_names():
+            if name.endswith(".csv") and name not in names_kept:
+                (self._folder / name).remove()
         for file in self.files.values():
             file.complete()
-            file.publish()
-        _remove_others(self._folder, (file.location for file in self.files.values()))
+            file.replace()
 
 
 def _to_csv(rows: Iterable[Iterable[Any]]) -> bytes:
@@ -97,15 +106,6 @@ def _short_field(text: str) -> str:
 
 def _quote(text: str) -> str:
     return f'"{text.replace(QUOTE, QUOTE * 2)}"' if _NEEDS_QUOTES.search(text) else text
-
-
-def _remove_others(folder: Location, kept: Iterable[Location]) -> None:
-    """Remove files of frameworks that have no findings any more: nothing else would overwrite them."""
-    names_kept = {location.path.casefold().rpartition("/")[2] for location in kept}
-    for name in folder.list_names():
-        if name.removesuffix(GZIP).endswith(".csv") and name.casefold() not in names_kept:
-            with storage_errors(folder, "cleaned up"), suppress(FileNotFoundError):
-                folder.fs.rm_file((folder / name).path)
 
 
 class ParquetTable:
@@ -174,11 +174,10 @@ def copy_csv(old: Path, new: Path, left_out: Collection[str]) -> int:
     """Copy a CSV file without the rows of some sources; return how many these are."""
     escaped = {_as_text(source) for source in left_out}
     count = 0
-    opened: Any = gzip.open if old.suffix == GZIP else open
-    options = {"newline": "", "encoding": "utf-8", "errors": "surrogateescape"}
+    options: Any = {"newline": "", "encoding": "utf-8", "errors": "surrogateescape"}
     limit = csv.field_size_limit(MAX_LINE_BYTES)  # of all readers: 128 KiB unless told otherwise
     try:
-        with opened(old, "rt", **options) as source, opened(new, "wt", **options) as target:
+        with old.open("rt", **options) as source, new.open("wt", **options) as target:
             rows, writer = csv.reader(source), csv.writer(target)
             header = next(rows, [])
             writer.writerow(header)

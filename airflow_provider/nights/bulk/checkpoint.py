@@ -23,13 +23,14 @@ from airflow_provider.runtime.event_loop import in_thread
 from airflow_provider.runtime.provenance import describe_attempt, is_newer, read_provenance
 from airflow_provider.storage.atomic import put, put_sync
 from airflow_provider.storage.jsonl import (
-    GZIP,
     TableFile,
+    complete_once,
+    find_latest,
     find_tables,
     parse_line,
     read_lines,
+    split_number,
     to_line,
-    twins,
 )
 from airflow_provider.storage.locations import Location, read_objects, storage_errors
 
@@ -83,7 +84,7 @@ class Checkpoint:
         self.name = ""  # DAG, run and task, as folders are named, of one that `find_checkpoints` returns
         self.work_folder = work_folder
         self.output_folder = output_folder
-        self.manifest = output_folder / manifest  # or that name with `.gz`: final once it is staged
+        self.manifest = output_folder / manifest  # the one of the first run, until it is staged
         self._lease = work_folder / LEASE
         self._attempt = {"try_number": try_number, "started_at": started_at}
         self._expires_at = expires_at
@@ -187,9 +188,10 @@ class Checkpoint:
         journal = self._read_journal(item_type)
         # Last: where the list of the journal lacks what is in the manifest, the manifest is written.
         published: Records[I] = {}
-        for manifest in twins(self.manifest):  # both, if an attempt was killed while it published
-            with suppress(FileNotFoundError):
-                self._parse(manifest.path, read_lines(manifest), item_type, published)
+        first = split_number(self.manifest.path.rpartition("/")[2])[0]
+        if name := find_latest(self.output_folder.list_names()).get(first):
+            manifest = self.output_folder / name
+            self._parse(manifest.path, read_lines(manifest), item_type, published)
         self._published = {key: item.outcome for key, (_, item) in published.items()}
         return {key: item for key, (_, item) in (published | journal).items()}
 
@@ -301,20 +303,20 @@ class Checkpoint:
             else:
                 self._unmerged[segment.path] = content
 
-    def stage(self, rows: Iterable[Mapping[str, Any]]) -> TableFile:
-        """Return the manifest, to be published: its name depends on its size, and the report names it."""
+    def stage(self, rows: Iterable[Mapping[str, Any]], *others: TableFile) -> TableFile:
+        """Return the manifest, complete, to be published: the report names it.
+
+        :param others: tables that belong to it, which get their last rows with these
+        """
         staged = TableFile(self.manifest)
         for row in rows:
             staged.write(to_line({**row, "account": self.account or None}))
-        staged.complete()
+        complete_once([staged, *others])
         self.manifest = staged.location
         return staged
 
     async def publish(self, manifest: TableFile) -> None:
-        """Write the manifest, which takes the place of the journal.
-
-        One with the other name is gone before the journal is: of two, no one knows which is newer.
-        """
+        """Write the manifest, which takes the place of the journal."""
         await in_thread(manifest.publish)
         await self.check_owner()
         await self._clean_up(self._find_segments)  # oldest first: no older record outlives a newer one
@@ -367,7 +369,7 @@ def find_checkpoints(destination: Location, work: str, output: str, manifest: st
     found = [name.rpartition("/") for name, _ in find_tables(destination / work)]
     names = {folder for folder, _, file in found if file.startswith(SEGMENT)}
     found = [name.rpartition("/") for name, _ in find_tables(destination / output)]
-    names |= {folder for folder, _, file in found if file.removesuffix(GZIP) == manifest}
+    names |= {folder for folder, _, file in found if split_number(file)[0] == manifest}
     checkpoints = []
     for name in sorted(names):
         folders = destination / f"{work}/{name}", destination / f"{output}/{name}"

@@ -36,7 +36,7 @@ from airflow_provider.nights.evidence.verifier import ABSENT, DIGESTS
 from airflow_provider.nights.index.nights import Entry
 from airflow_provider.runtime.params import required
 from airflow_provider.storage.atomic import put_sync
-from airflow_provider.storage.jsonl import GZIP, TableFile, read_lines
+from airflow_provider.storage.jsonl import TableFile, read_lines
 from airflow_provider.storage.layout import HOLDS, NIGHTS
 from airflow_provider.storage.locations import Location, parse_json
 
@@ -204,7 +204,7 @@ class Erasure:
         for name in traces.names:
             if PART.fullmatch(name.rpartition("/")[2]):
                 self._remove_part(self._root / name)
-            elif name.endswith((".csv", f".csv{GZIP}")):
+            elif name.endswith(".csv"):
                 self._copy(self._root / name, copy_csv, traces.sources)
             elif name.endswith(".parquet"):
                 self._copy(self._root / name, copy_parquet, traces.sources)
@@ -252,8 +252,7 @@ class Erasure:
     ) -> None:
         """Replace a file by a copy without the rows of documents, if it has some, by way of the disk."""
         with tempfile.TemporaryDirectory(prefix="erase-") as folder:
-            suffix = GZIP if location.path.endswith(GZIP) else ""
-            old, new = Path(folder) / f"old{suffix}", Path(folder) / f"new{suffix}"
+            old, new = Path(folder) / "old", Path(folder) / "new"
             download(location, old)
             try:
                 is_changed = copy(old, new, sources)
@@ -269,7 +268,7 @@ class Erasure:
 
         So a table that is not written yet still has its rows, and the next attempt does the same again.
         """
-        table = TableFile(self._root / name, keeps_name=True)
+        table = TableFile(self._root / name)
         for line in read_lines(self._root / name):
             if not traces.is_about(line):
                 table.write(line)
@@ -285,7 +284,7 @@ class Erasure:
                 entries[number] = replace(entry, tables=tables).without(traces.keys)
                 put_sync(self._root / entry.path, entries[number].dump())
         self._check_open(erasure)
-        table.publish()
+        table.replace()
 
     def _entries(self, traces: Traces) -> Iterator[Entry]:
         for name in traces.names:

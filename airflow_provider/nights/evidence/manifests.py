@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.runtime.params import outputs_of
-from airflow_provider.storage.jsonl import GZIP, find_tables, to_lines
+from airflow_provider.storage.jsonl import find_latest, find_tables, split_number, to_lines
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import task_path
 
 INGEST, ASSESS, FINDINGS, REVIEW = "ingest", "assess", "findings", "review"
 GOLDEN, AGREEMENT = "golden", "agreement"
 FROM_XCOM = "xcom"  # the origin of decisions that a task has returned
-FINDINGS_NAME = "findings.jsonl"
 EXPECTED = "Give the results of ingest, assess or review tasks, or URIs of what they have written."
 MAX_WARNINGS = 20  # of one task
 LEFT_OUT = frozenset({"skipped", "removed"})  # a task that was skipped on purpose is not missing
@@ -72,9 +71,10 @@ class Manifest:
     decisions: bytes = b""
 
     @property
-    def folder(self) -> str:
-        """Where it is: findings belong to the assessments beside them."""
-        return self.uri.rpartition("/")[0]
+    def run(self) -> str:
+        """The run of the task that has written it: findings belong to the assessments beside them."""
+        folder, _, name = self.uri.rpartition("/")
+        return f"{folder}/{split_number(name)[1]}"
 
     @cached_property
     def location(self) -> Location:
@@ -118,11 +118,12 @@ class Outputs:
 
     def _add_uri(self, text: str, kind: str) -> None:
         if not text.endswith("/"):
-            is_findings = kind == ASSESS and text.rpartition("/")[2].removesuffix(GZIP) == FINDINGS_NAME
+            is_findings = kind == ASSESS and text.rpartition("/")[2].startswith("findings.")
             self._add_manifest(FINDINGS if is_findings else kind, text)
         elif kind == REVIEW:
-            for _, location in find_tables(Location(text)):
-                self._add_manifest(kind, location.uri)
+            tables = dict(find_tables(Location(text)))
+            for name in find_latest(tables).values():
+                self._add_manifest(kind, tables[name].uri)
         else:
             raise ComplianceInputError(f"'{text}' is a folder, not a manifest. {EXPECTED}")
 

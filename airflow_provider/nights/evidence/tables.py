@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
-from airflow_provider.nights.evidence.manifests import INGEST, KINDS, Manifest
+from airflow_provider.nights.evidence.manifests import INGEST, KINDS, REVIEW, Manifest
 from airflow_provider.nights.evidence.verifier import ABSENT, DIGESTS, MAX_BLOCK_BYTES
 from airflow_provider.storage.atomic import create_once
 from airflow_provider.storage.jsonl import GZIP, SUFFIXES, parse_line, split_lines
-from airflow_provider.storage.layout import NIGHT_FOLDER
+from airflow_provider.storage.layout import ASSESS_FOLDER, NIGHT_FOLDER
 from airflow_provider.storage.locations import Location, storage_errors
 
 MAX_LABELS = 50  # of the counts; a service may have any number of categories
@@ -68,7 +68,10 @@ class NightTable:
             copy.write_bytes(manifest.decisions)
         else:
             download(manifest.location, copy)
-        if not manifest.decisions and is_below(manifest.location, root):
+        is_kept = is_below(manifest.location, root) and (
+            manifest.kind != REVIEW or ASSESS_FOLDER in below(manifest.location, root).split("/")
+        )  # decisions elsewhere are written again by a later run
+        if not manifest.decisions and is_kept:
             return cls(manifest, copy, manifest.location)
         suffix = SUFFIXES[manifest.uri.endswith(GZIP)]
         location = destination / NIGHT_FOLDER / f"{_hash_file(copy, 'sha256')}{suffix}"

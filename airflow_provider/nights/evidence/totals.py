@@ -46,7 +46,7 @@ class NightCounts:
         self._decisions: dict[str, bool] = {}  # whether someone has decided
         # Which manifest has the row that counts, by digest; its number and a rank in one, as there are many.
         self._places: dict[str, dict[int, int]] = {INGEST: {}, ASSESS: {}}
-        self._numbers: dict[str, int] = {}  # of manifests, by URI; of findings, by folder
+        self._numbers: dict[str, int] = {}  # of manifests, by URI; of findings, by run
         for kind in self._places:
             same = [table for table in tables if table.kind == kind]
             for number, table in enumerate(same if len(same) > 1 else ()):
@@ -67,7 +67,7 @@ class NightCounts:
     def _rank(self, number: int, table: NightTable) -> None:
         """Prefer rows with a text or a verdict, of those the ones of tonight, and of those the last."""
         places = self._places[table.kind]
-        self._numbers |= {table.manifest.uri: number, table.manifest.folder: number}
+        self._numbers |= {table.manifest.uri: number, table.manifest.run: number}
         for row in table.rows():
             key, rank = digest_row(table.kind, row), RANKS.get(row["status"], 0)
             if rank >= places.get(key, 0) & 3:
@@ -77,7 +77,7 @@ class NightCounts:
         """Return the rows that count; findings do with their assessment, and where there is none."""
         kind, origin = table.kind, table.manifest.uri
         if kind == FINDINGS:
-            kind, origin = ASSESS, table.manifest.folder
+            kind, origin = ASSESS, table.manifest.run
         number = self._numbers.get(origin)
         if number is None:
             return table.rows()

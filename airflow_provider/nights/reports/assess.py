@@ -56,7 +56,7 @@ class VerdictStats(VerdictCounts):
     def add(
         self, cell: Mapping[str, Any], findings: Sequence[Mapping[str, Any]], before: Iterable[str] = ()
     ) -> None:
-        """Count a row of `assessments.jsonl` with its rows of `findings.jsonl`.
+        """Count a row of `assessments.jsonl` with its rows of `findings.jsonl.gz`.
 
         :param before: the criteria that had a verdict in the previous night
         """

@@ -170,7 +170,7 @@ class VerdictCounts:
         return framework
 
     def add_finding(self, row: Row, framework: FrameworkCounts | None = None) -> tuple[int, str]:
-        """Count a row of `findings.jsonl`; return the number of its criterion and its letter."""
+        """Count a row of `findings.jsonl.gz`; return the number of its criterion and its letter."""
         framework = framework or self._find_framework(row)
         criterion = self._find_criterion(framework.criteria, row)
         # Where an expert has decided, that counts.

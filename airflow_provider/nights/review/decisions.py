@@ -20,14 +20,14 @@ from airflow_provider.redaction.addresses import redact
 from airflow_provider.redaction.text import one_line
 from airflow_provider.runtime.provenance import instance_of
 from airflow_provider.storage.atomic import put_sync
-from airflow_provider.storage.jsonl import to_lines
+from airflow_provider.storage.jsonl import TableFile, complete_once, to_lines
 from airflow_provider.storage.layout import NIGHTS
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import digest, safe
 
 log = logging.getLogger(__name__)
 
-DECISIONS = "decisions"  # the table of a review's entry, and its folder beside `findings.jsonl`
+DECISIONS = "decisions"  # the table of a review's entry, and its folder beside `findings.jsonl.gz`
 READERS = 16
 
 
@@ -36,7 +36,7 @@ def write_decisions(
 ) -> list[Location]:
     """Write decisions as JSON Lines, replacing those of an earlier attempt; return where.
 
-    Decisions on a night are also written beside its findings, with an entry for later nights.
+    Decisions on a night are also written beside its findings, with an entry for later nights, and stay there.
     No name contains that of a document: the evidence of a closed night has the paths of its tables.
 
     :param destination: an object, or a prefix below which each task has one of its own; None for neither
@@ -49,9 +49,11 @@ def write_decisions(
         put_sync(written[0], to_lines(decisions))
     for (root, at), rows in _by_night(decisions).items():
         folder = Location.to_write(str(rows[0]["findings"]).rpartition("/")[0])
-        location = folder / DECISIONS / f"{safe(ti.task_id)}-{task}.jsonl"
-        written.append(location)
-        put_sync(location, content := to_lines(rows))
+        table = TableFile(folder / DECISIONS / f"{safe(ti.task_id)}-{task}.jsonl")
+        table.add(rows)
+        complete_once([table])
+        table.publish()
+        written.append(table.location)
         cells = [str(row["cell"]) for row in rows]
         nights = EarlierNights(
             Location.to_write(root), "review", Night(at, f"{ti.dag_id}/{ti.run_id}"), TaskKey.of(ti)
@@ -59,7 +61,7 @@ def write_decisions(
         # A form that no one has filled in is answered later, perhaps: then later nights that have run in the
         # meantime have not seen the answer.
         if nights.own or any(row["decision"] not in (NO_DECISION, EXPIRED) for row in rows):
-            nights.publish({DECISIONS: Table.of(location, content)}, cells, account)
+            nights.publish({DECISIONS: Table.of(table.location, table.sha256)}, cells, account)
     return written
 
 

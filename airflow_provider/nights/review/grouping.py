@@ -31,7 +31,7 @@ from airflow_provider.storage.names import digest
 
 log = logging.getLogger(__name__)
 
-FORMS = "forms"  # beside `findings.jsonl`
+FORMS = "forms"  # beside `findings.jsonl.gz`
 MAX_FINDINGS = 15  # on one form, by default
 READERS = 16
 NOT_THE_TEXT = ("framework", "judge")  # causes of a change that concern many documents
@@ -51,7 +51,7 @@ def group_findings(
     each, for a review's `findings`. What has become worse comes first, then what is missing. After a night
     was cleared, it returns the same forms, followed by new ones for new verdicts.
 
-    :param findings: what the assess task returned, or the URI of its `findings.jsonl`; one or many
+    :param findings: what the assess task returned, or the URI of its `findings.jsonl.gz`; one or many
     :param only: `changed`: the category differs from the previous night; `insufficient`: it is not
         SUFFICIENTLY_REGULATED; `all`, also what an expert has decided before
     :param limit: at most that many findings; log and forms say how many are left out
@@ -143,7 +143,7 @@ def _parse(value: Any) -> tuple[list[str], list[Mapping[str, Any]]]:
         elif not output.get("dry_run"):
             raise ComplianceInputError(
                 f"findings contains dict ({', '.join(sorted(map(str, output))[:20])}): use the result of an "
-                "assess task, the URI of its findings.jsonl, or a form of group_findings."
+                "assess task, the URI of its findings.jsonl.gz, or a form of group_findings."
             )
     return tables, forms
 

@@ -33,7 +33,7 @@ def response_key(number: object, cell: object) -> str:
 
 @dataclass(frozen=True)
 class ReviewedFinding(Finding):
-    """A finding that an expert is asked about; what follows is known if it is a row of `findings.jsonl`.
+    """A finding that an expert is asked about; what follows is known if it is a row of `findings.jsonl.gz`.
 
     :param night: when it was assessed
     :param cell: identifies text, framework and payload, so that the next night finds a decision on it

@@ -215,6 +215,6 @@ def test_outputs_of_a_night_and_scratch_are_apart(service: Emulator, nights: Nig
     (night,) = (nights.folder / "out").glob("dt=*")
     assert while_deferred == [{"journal", "lease.json"}]
     assert names_below(night / "_work/assess") == {"lease.json"}
-    outputs = {"assessments.jsonl", "findings.jsonl", "report.html", "DORA.csv"}
+    outputs = {"assessments.jsonl", "findings.jsonl.gz", "report.html", "DORA.csv"}
     assert names_below(night / "_assess") == outputs
     assert not names_below(nights.folder / "out/_work")

@@ -1,4 +1,4 @@
-"""Nights whose tables are so large that they are compressed."""
+"""Nights whose manifest of ingestion is compressed, and tables that are damaged."""
 
 from __future__ import annotations
 
@@ -11,24 +11,18 @@ import pytest
 from airflow_provider.cli.commands import main
 from airflow_provider.emulator import Emulator
 from airflow_provider.nights.evidence import verifier
+from airflow_provider.nights.evidence.chain import Chain
 from airflow_provider.nights.reports.documents import DocumentTables
 from airflow_provider.nights.review.grouping import group_findings
-from airflow_provider.storage import jsonl
 from airflow_provider.storage.locations import Location
 from tests.nights.assess.conftest import NightOutcome, Nights, attempts_of
 from tests.nights.assess.test_operator import TEXTS, assess
 from tests.nights.evidence.nights import close
 
 KEYS = ("assessments", "findings")
-OURS = ("night", "assessment_id", "response_id", "first_seen", "changed_from", "carried", "uuid")
 
-
-def without_ids(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{name: value for name, value in row.items() if name not in OURS} for row in rows]
-
-
-def run(nights: Nights, documents: str) -> NightOutcome:
-    return NightOutcome(attempts_of(nights.number).run(assess(nights, documents)))
+def run(nights: Nights, documents: str, **parameters: Any) -> NightOutcome:
+    return NightOutcome(attempts_of(nights.number).run(assess(nights, documents, **parameters)))
 
 
 @pytest.fixture
@@ -41,45 +35,28 @@ def documents(nights: Nights) -> str:
     return f"file://{compressed}"
 
 
-def test_large_night_is_read_by_everything_that_reads_a_small_one(
-    service: Emulator,
-    nights: Nights,
-    documents: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_every_run_of_a_task_keeps_its_tables(
+    service: Emulator, nights: Nights, documents: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = run(nights, documents)
-    nights.number += 1
-    monkeypatch.setattr(jsonl, "MAX_PLAIN_BYTES", 1_000)
-    large = run(nights, documents)
-    assert all(large.result[key].endswith(".jsonl.gz") for key in KEYS)
-    assert without_ids(large.findings) == without_ids(small.findings)
-    folder = Path(large.result["report"].removeprefix("file://")).parent
-    assert {path.name for path in folder.iterdir()} == {
-        "assessments.jsonl.gz", "findings.jsonl.gz", "report.html", "csv",
-    }  # fmt: skip
-    assert {path.name for path in (folder / "csv").iterdir()} == {"DORA.csv.gz", "GDPR.csv.gz"}
-    page = (folder / "report.html").read_text()
-    assert all(f"{key}.jsonl.gz" in page for key in KEYS)
-
+    service.fail("submit_assessment", status=422, times=1)
+    first = run(nights, documents, max_failed=1)
+    root = Location(f"file://{nights.folder}/out")
+    close(nights.destination, nights.number, assessed=first.result)
+    head = Chain(root).read(1).sha256
+    again = run(nights, documents)  # cleared: what has failed is assessed
+    assert [again.result[key].rpartition("/")[2] for key in KEYS] == [
+        "assessments.2.jsonl", "findings.2.jsonl.gz"
+    ]  # fmt: skip
+    assert main(["verify", root.uri]) == 0
+    close(nights.destination, nights.number, assessed=again.result)
+    assert main(["verify", root.uri, "--contains", head]) == 0
+    page = Path(again.result["report"].removeprefix("file://")).read_text()
+    assert all(again.result[key].rpartition("/")[2] in page for key in KEYS)
     nights.number += 1
     third = run(nights, documents)
     assert (third.result["carried"], third.result["assessed"]) == (len(third.rows), 0)
     assert len(group_findings(third.result, only="all", max_findings=1)) == len(third.findings)
-    root = Location(f"file://{nights.folder}/out")
-    assert len(DocumentTables(root).read("in/exit.pdf")) == 3
-
-    close(nights.destination, nights.number, assessed=third.result)
-    assert main(["verify", root.uri]) == 0
-    # A clear that makes the tables small again is a revision.
-    monkeypatch.undo()
-    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", service.connection_json)
-    cleared = run(nights, documents)
-    assert all(cleared.result[key].endswith(".jsonl") for key in KEYS)
-    assert main(["verify", root.uri]) == 1
-    close(nights.destination, nights.number, assessed=cleared.result)
-    assert main(["verify", root.uri]) == 0
-    assert "2 written again, replaced by record 2" in capsys.readouterr().out
+    assert len(DocumentTables(root).read("in/exit.pdf")) == 2
 
 
 @pytest.mark.parametrize("how", ["cut off", "changed", "longer", "another", "bomb", "empty"])
@@ -91,7 +68,6 @@ def test_damaged_compressed_table_is_a_change(
     capsys: pytest.CaptureFixture[str],
     how: str,
 ) -> None:
-    monkeypatch.setattr(jsonl, "MAX_PLAIN_BYTES", 1_000)
     monkeypatch.setattr(verifier, "MAX_LINE_BYTES", 1 << 20)
     night = run(nights, documents)
     close(nights.destination, nights.number, assessed=night.result)

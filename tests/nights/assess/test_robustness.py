@@ -83,7 +83,7 @@ def test_a_store_that_fails_while_the_night_is_published_costs_no_assessment(
     result = attempts.run(assess(nights, documents))
     assert service.counters()["operations"]["submit_assessment"] == sent
     assert (result["assessed"], len(NightOutcome(result).findings)) == (len(TEXTS), 6 * len(TEXTS))
-    for written in ("findings.jsonl", "report.html", "DORA.csv"):
+    for written in ("findings.jsonl.gz", "report.html", "DORA.csv"):
         assert len(find(nights, written)) == 1
     assert not find(nights, "*.part")
 

@@ -16,7 +16,6 @@ from airflow_provider.exceptions import ComplianceStorageError, ComplianceSupers
 from airflow_provider.nights.bulk import checkpoint as module
 from airflow_provider.nights.bulk.checkpoint import LEASE, Checkpoint
 from airflow_provider.nights.ingest.documents import MANIFEST_COLUMNS, Document
-from airflow_provider.storage import jsonl
 from airflow_provider.storage.atomic import put
 from airflow_provider.storage.layout import MANIFEST
 from airflow_provider.storage.locations import Location
@@ -231,7 +230,7 @@ def test_a_segment_is_dropped_before_the_next_ones_are_read(
     assert len(read(folder)) == 9
 
 
-@pytest.mark.parametrize(("swaps", "lists"), [(0, 1), (1, 2), (9, 4)])
+@pytest.mark.parametrize(("swaps", "lists"), [(0, 2), (1, 3), (9, 5)])
 def test_a_journal_that_changes_while_it_is_read_is_listed_up_to_four_times(
     folder: Path, while_listed: Callable[[Callable[[], None]], None], swaps: int, lists: int
 ) -> None:
@@ -442,15 +441,14 @@ def test_a_store_that_can_t_be_asked_for_the_lease_is_an_error_of_the_store(fold
         asyncio.run(open_checkpoint(folder, 1).check_owner())
 
 
-@pytest.mark.parametrize("limits", [(10, 10_000), (10_000, 10)], ids=["smaller", "larger"])
-def test_manifest_of_a_clear_replaces_one_with_the_other_name(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]
-) -> None:
-    for uuid, limit in zip(("old", "new"), limits, strict=True):
-        monkeypatch.setattr(jsonl, "MAX_PLAIN_BYTES", limit)
+def test_manifest_of_a_clear_gets_a_name_of_its_own_and_counts(folder: Path) -> None:
+    for uuid, name in (
+        ("old", MANIFEST),
+        ("new", MANIFEST.replace(".", ".2.")),
+        ("old", MANIFEST.replace(".", ".3.")),
+    ):
         checkpoint = open_checkpoint(folder)
         publish(checkpoint, [document(1, uuid=uuid).row()])
-        (found,) = (folder.parent / "out").iterdir()
-        assert found.name == MANIFEST + (".gz" if limit == 10 else "")
-        assert checkpoint.manifest.path == str(found)
+        assert checkpoint.manifest.path == str(folder.parent / "out" / name)
         assert jobs(folder) == {"s1": uuid}
+    assert len(list((folder.parent / "out").iterdir())) == 3

@@ -37,8 +37,7 @@ MERGED = 3
 SOURCES = st.text("abc", min_size=1, max_size=2 * MERGED)
 FAULTS = st.sampled_from(
     [
-        *[None] * 4, "store is down", "killed before", "killed after", "killed between names",
-        "killed at removal", "not removed",
+        *[None] * 4, "store is down", "killed before", "killed after", "killed at removal", "not removed",
     ]
 )  # fmt: skip
 SKEWS = st.sampled_from([0.0, 0.0, -7200.0, 7200.0])  # of the clock of a worker
@@ -72,13 +71,12 @@ class Process:
         await self.checkpoint.check_owner()
 
     async def publish(self) -> None:
-        """Publish one manifest or the other: compressed or not, it has another name."""
+        """Publish a manifest, which has another name if it has other rows."""
         rows = [
             Document.from_record({"source": key, "uuid": f"{job}"}).row() for key, job in self.known.items()
         ]
         await self.checkpoint.flush()
-        with patch.object(jsonl, "MAX_PLAIN_BYTES", 10 if len(rows) % 2 else 10_000):
-            await self.checkpoint.publish(self.checkpoint.stage(rows))
+        await self.checkpoint.publish(self.checkpoint.stage(rows))
 
 
 def read(checkpoint: Checkpoint) -> dict[str, int]:
@@ -262,13 +260,6 @@ def faulty(fault: str | None, removed: int) -> Any:
             raise KilledError if fault == "killed at removal" else PermissionError("no")
 
         return patch.object(Checkpoint, "_remove", remove)
-
-    if fault == "killed between names":
-
-        def killed(location: Location) -> None:
-            raise KilledError
-
-        return patch.object(jsonl, "remove_if_exists", killed)
 
     def fail(original: Callable[[], None]) -> None:
         if fault == "store is down":

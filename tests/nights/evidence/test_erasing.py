@@ -119,15 +119,6 @@ def test_long_field_of_a_csv_file_stays(tree: Tree, monkeypatch: pytest.MonkeyPa
     assert csv.field_size_limit() == limit
 
 
-def test_large_plain_table_keeps_its_name(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    tree.close(1, ANNA, BERT)
-    monkeypatch.setattr("airflow_provider.storage.jsonl.MAX_PLAIN_BYTES", 10)
-    tree.erase(ANNA)
-    assert tree.find_traces(ANNA) == []
-    assert tree.statuses() == "ERASED OK OK"
-    assert earlier_rows(tree) == {BERT}
-
-
 def test_dry_run_changes_nothing(tree: Tree) -> None:
     tree.close(1, ANNA, BERT)
     before = {path: path.read_bytes() for path in tree._files()}
@@ -644,7 +635,9 @@ def test_a_night_with_returned_decisions_is_closed_again_after_an_erasure(tree: 
     assert tree.statuses() == "REPLACED OK OK OK"
 
 
-@pytest.mark.parametrize("name", ["findings/night=2026-03-01/a.parquet", "dt=2026-03-01/csv/a.csv.gz"])
+@pytest.mark.parametrize(
+    "name", ["findings/night=2026-03-01/a.parquet", "dt=2026-03-01/_assess/d/csv/a.parquet"]
+)
 def test_file_that_can_not_be_read_is_named_and_the_rest_is_erased(tree: Tree, name: str) -> None:
     tree.close(1, ANNA, BERT)
     path = tree.path / name
