@@ -25,7 +25,7 @@ from airflow_provider.nights.review.selection import (
 )
 from airflow_provider.runtime.params import optional, outputs_of, required
 from airflow_provider.storage.atomic import put_sync
-from airflow_provider.storage.jsonl import parse_line, read_lines, to_lines
+from airflow_provider.storage.jsonl import parse_line, read_lines, split_number, to_lines
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import digest
 
@@ -72,7 +72,8 @@ def group_findings(
         raise ComplianceInputError("These findings are grouped already: give those of the assess task.")
     if not tables:
         return []
-    options = json.dumps([tables, only, at_most, by, max_findings])
+    first = [split_number(table)[0] for table in tables]  # a clear may have written others: same forms
+    options = json.dumps([first, only, at_most, by, max_findings])
     folder = Location.to_write(tables[0].rpartition("/")[0]) / FORMS / digest(options)
     earlier = _read_earlier(folder)
     shown = {verdict for verdicts in earlier.values() for verdict in verdicts}

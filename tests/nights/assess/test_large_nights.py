@@ -21,6 +21,7 @@ from tests.nights.evidence.nights import close
 
 KEYS = ("assessments", "findings")
 
+
 def run(nights: Nights, documents: str, **parameters: Any) -> NightOutcome:
     return NightOutcome(attempts_of(nights.number).run(assess(nights, documents, **parameters)))
 

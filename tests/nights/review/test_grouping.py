@@ -119,7 +119,8 @@ def test_a_night_that_was_cleared_keeps_its_forms_and_asks_about_new_verdicts(tm
     forms = group_findings(uri, only="insufficient")
     assert group_findings(uri, only="insufficient") == forms
     assert ids(group_findings(uri, only="all")) == ids(forms)  # other options are other forms
-    table(tmp_path, [row(1, BAD), row(2), row(3, GOOD, source="in/b.pdf"), row(4, source="in/c.pdf")])
+    rows = [row(1, BAD), row(2), row(3, GOOD, source="in/b.pdf"), row(4, source="in/c.pdf")]
+    uri = table(tmp_path, rows, "findings.2.jsonl")
     again = group_findings(uri, only="insufficient")
     assert ids(again) == [[1, 2], [3], [4], [1]]
     assert [form["form"] for form in again[:2]] == [form["form"] for form in forms]
