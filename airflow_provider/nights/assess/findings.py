@@ -21,16 +21,18 @@ MAX_CATEGORY_CHARS = 100
 FINDING_COLUMNS = (
     "night", "source", "uuid", "text_path", "text_sha256", "cell", "framework_id", "framework", "criterion",
     "title", "category", "rationale", "score", "response_id", "assessment_id", "first_seen", "changed_from",
+    "open_from",
     "because", "carried", "expert", "expert_category", "expert_rationale", "decided_at",
     "framework_fingerprint",
 )  # fmt: skip
 DECISION_COLUMNS = ("expert", "expert_category", "expert_rationale", "decided_at")
+BEFORE_COLUMNS = ("category", "first_seen", "open_from")  # what a verdict is compared with
 # What is carried forward of a row.
 VERDICT_COLUMNS = ("criterion", "title", "category", "rationale", "score", "response_id", *DECISION_COLUMNS)
 
 Verdict = dict[str, Any]
 Before = Mapping[str, Sequence[str]]
-"""The verdicts that a cell had before: category and `first_seen` of each criterion."""
+"""The verdicts that a cell had before: category, `first_seen` and `open_from` of each criterion."""
 Decisions = Mapping[tuple[str, str], Mapping[str, Any]]
 """What experts decided, by the digest of a cell and the criterion."""
 
@@ -66,14 +68,16 @@ def to_verdicts(findings: Iterable[Finding]) -> list[Verdict]:
 def compare(verdicts: Iterable[Verdict], before: Before, night: str) -> list[Verdict]:
     """Return verdicts compared with those before.
 
-    `first_seen` is the night since which a criterion has had its category.
+    `first_seen` is the night since which a criterion has had its category; `open_from` is the category before
+    that, until an expert has decided.
     """
     compared: list[Verdict] = []
     for verdict in verdicts:
-        earlier, since = before.get(verdict["criterion"], (None, night))
+        earlier, since, left = before.get(verdict["criterion"], (None, night, None))
         is_same = earlier == verdict["category"]
-        changes = {"first_seen": since if is_same else night, "changed_from": None if is_same else earlier}
-        compared.append(verdict | changes)
+        changed_from = None if is_same else earlier
+        changes = {"first_seen": since if is_same else night, "changed_from": changed_from}
+        compared.append(verdict | changes | {"open_from": left if is_same else changed_from})
     return compared
 
 
@@ -92,7 +96,8 @@ def apply_decisions(verdicts: Iterable[Verdict], cell: str, decisions: Decisions
             and decision["decided_at"] >= (verdict.get("decided_at") or "")
         ):
             verdict = verdict | {name: decision[name] for name in DECISION_COLUMNS}
-        decided.append(verdict)
+        is_settled = verdict.get("expert") and verdict.get("open_from")
+        decided.append(verdict | {"open_from": None} if is_settled else verdict)
     return decided
 
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from airflow_provider.nights.assess.cells import AssessedFramework, Cell, cell_key
-from airflow_provider.nights.assess.findings import VERDICT_COLUMNS
+from airflow_provider.nights.assess.findings import BEFORE_COLUMNS, VERDICT_COLUMNS
 from airflow_provider.nights.index.nights import EarlierNights, Entry, entries_with
 from airflow_provider.nights.index.spool import Spool
 
@@ -25,7 +25,7 @@ class EarlierVerdicts:
     """What is known about tonight's cells, by their keys.
 
     :param carried: fields of cells that an earlier night has decided; `verdicts` are the verdicts on them
-    :param before: category and `first_seen` of each criterion in the night that a cell is compared with
+    :param before: category, `first_seen` and `open_from` of each criterion in the night to compare with
     :param causes: why a cell may have another verdict than in that night: see `Cell.find_cause`
     :param compared_with: the newest of those nights
     """
@@ -158,7 +158,7 @@ def _read_findings(place: _Wanted, found: EarlierVerdicts) -> None:
 
     def add(key: str, rows: list[Row]) -> None:
         if key in place.compared:
-            before = {row["criterion"]: (row["category"], row["first_seen"]) for row in rows}
+            before = {row["criterion"]: [row.get(name) for name in BEFORE_COLUMNS] for row in rows}
             found.before[place.compared[key]] = before | (found.before.get(key) or {})
         verdicts = [{name: row[name] for name in VERDICT_COLUMNS} for row in rows]
         for own, fields in left.pop(key, ()):

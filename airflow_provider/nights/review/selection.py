@@ -15,7 +15,7 @@ from airflow_provider.nights.severity import BEST, classify, is_worse
 from airflow_provider.storage.names import name_in, printable
 
 TEXT_COLUMNS = (
-    "source", "text_path", "night", "cell", "framework", "title", "rationale", "changed_from", "because",
+    "source", "text_path", "night", "cell", "framework", "title", "rationale", "because", "first_seen",
     "expert", "framework_fingerprint", "text_sha256",
 )  # fmt: skip
 NOT_KEPT = ("rationale", "passage", "context")  # the texts that only the form itself shows
@@ -37,7 +37,8 @@ class ReviewedFinding(Finding):
 
     :param night: when it was assessed
     :param cell: identifies text, framework and payload, so that the next night finds a decision on it
-    :param changed_from: the category of the previous night, if that was another one
+    :param changed_from: the category before the change that no one has decided about yet
+    :param first_seen: the night of that change
     :param because: what has changed: `document`, `framework`, `both` or only the `judge`
     :param expert: who has decided on it before
     :param framework_fingerprint: SHA-256 of the rules that it was assessed against
@@ -51,6 +52,7 @@ class ReviewedFinding(Finding):
     cell: str = ""
     changed_from: str = ""
     because: str = ""
+    first_seen: str = ""
     expert: str = ""
     framework_fingerprint: str = ""
     text_sha256: str = ""
@@ -118,6 +120,7 @@ class ReviewedFinding(Finding):
             code=criterion if criterion != texts["title"] else "",
             document=name_in(texts["source"]) or texts["source"],
             findings=uri,
+            changed_from=str(row.get("changed_from") or row.get("open_from") or ""),
             **texts,
         )
 
@@ -156,7 +159,7 @@ def select(
 ) -> Selection:
     """Select the findings that an expert is asked about; only those are held in memory.
 
-    :param only: `changed` or `insufficient`, without what an expert has decided before, or `all`
+    :param only: `changed` (in any night) or `insufficient`, without what an expert has decided, or `all`
     :param shown: the verdicts that an earlier form showed
     """
     selection = Selection()

@@ -164,6 +164,31 @@ def test_an_unchanged_night_creates_no_form(service: Emulator, nights: Nights, h
     assert "before: missing" in hitl.form["body"]
 
 
+def test_a_changed_verdict_is_asked_about_until_someone_has_decided(
+    service: Emulator, nights: Nights, hitl: FakeHitl
+) -> None:
+    run_night(nights, TEXTS)
+    changed = TEXTS | {"in/empty.pdf": TEXTS["in/exit.pdf"] + " More."}
+    second = run_night(nights, changed)
+    asked = {row["criterion"] for row in second.findings if row["changed_from"]}
+    review(hitl, group_findings(second.result)[0], "Decide later")
+    third = run_night(nights, changed)
+    assert {row["criterion"] for row in third.findings if row["open_from"]} == asked
+    assert not any(row["changed_from"] for row in third.findings)
+    (form,) = group_findings(third.result)
+    first, *_ = responses(form)
+    assert len(responses(form)) == len(asked) == 2
+    review(hitl, form, {first: (MISSING, "It is not.")})
+    assert hitl.form is not None
+    assert "before: missing" in hitl.form["body"]
+    assert "open since 2026-03-02" in hitl.form["body"].replace("\\", "")
+    fourth = run_night(nights, changed)
+    (form,) = group_findings(fourth.result)
+    assert first not in responses(form)
+    review(hitl, form, {"rest": "agreed"})
+    assert group_findings(run_night(nights, changed).result) == []
+
+
 def test_a_clear_of_night_and_review_changes_nothing_and_asks_no_one(
     service: Emulator, nights: Nights, hitl: FakeHitl
 ) -> None:

@@ -66,23 +66,22 @@ CRITERIA = [("D-1", "Exit"), ("D-2", "Audit")]
 
 
 @pytest.mark.parametrize(
-    ("before", "first_seen", "changed_from"),
+    ("before", "first_seen", "changed_from", "open_from"),
     [
-        ({}, "n2", None),
-        ({"D-1": [MISSING, "n1"]}, "n1", None),
-        ({"D-1": [SUFFICIENT, "n1"]}, "n2", SUFFICIENT),
-        ({"D-2": [SUFFICIENT, "n1"]}, "n2", None),
+        ({}, "n2", None, None),
+        ({"D-1": [MISSING, "n1", None]}, "n1", None, None),
+        ({"D-1": [MISSING, "n1", SUFFICIENT]}, "n1", None, SUFFICIENT),
+        ({"D-1": [SUFFICIENT, "n1", None]}, "n2", SUFFICIENT, SUFFICIENT),
+        ({"D-1": [SUFFICIENT, "n1", MISSING]}, "n2", SUFFICIENT, SUFFICIENT),
+        ({"D-2": [SUFFICIENT, "n1", None]}, "n2", None, None),
     ],
 )
 def test_verdicts_are_compared_by_criterion(
-    before: dict[str, list[str]], first_seen: str, changed_from: str | None
+    before: dict[str, list[Any]], first_seen: str, changed_from: str | None, open_from: str | None
 ) -> None:
     (found,) = compare(to_verdicts([Finding(1, "Exit", "missing", "m", code="D-1")]), before, "n2")
-    assert (found["category"], found["first_seen"], found["changed_from"]) == (
-        MISSING,
-        first_seen,
-        changed_from,
-    )
+    names = ("category", "first_seen", "changed_from", "open_from")
+    assert tuple(found[name] for name in names) == (MISSING, first_seen, changed_from, open_from)
 
 
 def test_equal_criteria_of_one_assessment_stay_apart() -> None:
@@ -181,7 +180,7 @@ def test_a_row_has_the_columns_of_its_cell_and_its_verdict(origin: dict[str, str
     )  # fmt: skip
     (verdict,) = to_verdicts([Finding(7, "Exit", "missing", "Why.", 0.5, "D-1")])
     decision = {"expert": "e", "expert_category": SUFFICIENT, "expert_rationale": "r", "decided_at": "d"}
-    seen = {"first_seen": "n1", "changed_from": INSUFFICIENT}
+    seen = {"first_seen": "n1", "changed_from": INSUFFICIENT, "open_from": INSUFFICIENT}
     (row,) = finding_rows(cell, [verdict | seen | decision], "n2", "s3://b/a.txt")
     of_verdict = {
         "criterion": "D-1", "title": "Exit", "category": MISSING, "rationale": "Why.", "score": 0.5,
