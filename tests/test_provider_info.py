@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import fields
 from importlib import import_module, resources
 from importlib.metadata import entry_points, version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.providers_manager import ProvidersManager
 from jsonschema.validators import validator_for
 
+import airflow_provider
 from airflow_provider import __version__
+from airflow_provider.client import settings as settings_module
+from airflow_provider.client.settings import Settings
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.provider_info import CONNECTION_FIELDS, get_provider_info
+from airflow_provider.provider_info import CONFIG_OPTIONS, CONNECTION_FIELDS, PLACEHOLDERS, get_provider_info
 
 INFO = get_provider_info()
 
@@ -139,3 +147,39 @@ def test_the_older_behaviour_says_the_same() -> None:
     described = INFO["connection-types"][0]["ui-field-behaviour"]
     older = ComplianceHook.get_ui_field_behaviour()
     assert older == {key.replace("-", "_"): value for key, value in described.items()}
+
+
+def read_attributes(path: Path) -> Iterator[str]:
+    """Yield what code reads of settings."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute):
+            owner = (
+                node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
+            )
+            if owner.strip("_") == "settings" or (owner == "self" and path.name == "settings.py"):
+                yield node.attr
+
+
+def test_every_extra_is_a_setting_that_is_read_with_the_default_that_the_form_says() -> None:
+    settings = {field.name: field.default for field in fields(Settings)}
+    of_conn, of_code = {"base_url", "username", "password", "name"}, {"retry_seconds", "backoff"}
+    assert set(settings) - of_conn - of_code == set(CONNECTION_FIELDS)
+    read: Counter[str] = Counter()
+    for path in Path(airflow_provider.__path__[0]).rglob("*.py"):
+        if "emulator" not in path.parts:
+            read.update(read_attributes(path))
+    checked = Counter(read_attributes(Path(str(settings_module.__file__))))
+    for name, field in CONNECTION_FIELDS.items():
+        assert read[name] > (checked[name] if name != "allow_http" else 0), f"nobody reads the extra {name}"
+        said = re.search(r"Default (\d+)\.", field["description"])
+        assert said is None or float(said[1]) == settings[name], name
+    for name in {"timeout", "max_retries", "batch_size"}:
+        assert float(PLACEHOLDERS[name]) == settings[name]
+
+
+def test_every_option_is_read_where_it_has_no_other_default() -> None:
+    read = set()
+    for path in Path(airflow_provider.__path__[0]).rglob("*.py"):
+        read |= set(re.findall(r"read_(?:option|number)\(\"(\w+)\"\)", path.read_text()))
+        assert "conf.get(CONFIG_SECTION" not in path.read_text() or path.name == "options.py"
+    assert read | set(CONNECTION_FIELDS) >= set(CONFIG_OPTIONS)

@@ -6,9 +6,8 @@ import json
 import logging
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-from airflow.providers.common.compat.sdk import conf
 from pydantic import SecretStr
 
 from airflow_provider.client.profile import Profile
@@ -20,8 +19,8 @@ from airflow_provider.provider_info import (
     CONNECTION_FIELDS,
     CONNECTION_TYPE,
 )
+from airflow_provider.runtime.options import read_option
 
-T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -36,11 +35,11 @@ def parse_settings(conn: Any, name: str = "") -> Settings:
     if unknown := sorted(set(extras) - set(CONNECTION_FIELDS)):
         log.warning("Unknown extras of %s are ignored: %s.", name, ", ".join(unknown))
 
-    def extra(key: str, parse: Callable[[Any], T], default: T) -> T:
+    def extra(key: str) -> Any:
         if (value := extras.get(key)) in (None, ""):
-            return default
+            return _read_option(key) if key in CONFIG_OPTIONS else None
         try:
-            return parse(value)
+            return _parse(key, value)
         except (ValueError, TypeError, OverflowError):
             raise ComplianceConfigError(
                 f"The extra '{key}' of {name} has an invalid value. Expected: "
@@ -54,39 +53,28 @@ def parse_settings(conn: Any, name: str = "") -> Settings:
                 f"{note}{' ' if note else ''}The extra '{key}' of {name} is missing: set it in the field "
                 f"'{CONNECTION_FIELDS[key]['label']}' of the connection form, or in its JSON or URI."
             )
-    verify: bool | str = True
+    given = {key: extra(key) for key in CONNECTION_FIELDS}
     return Settings(
         base_url=_base_url(conn, name),
-        token_url=str(extras["token_url"]).strip(),
         username=conn.login or "",
         password=SecretStr(conn.password or ""),
-        client_id=str(extras["client_id"]),
-        client_secret=SecretStr(str(extras["client_secret"])),
-        grant_type=extra("grant_type", _parse_word, Settings.grant_type),
-        idp_subject=extra("idp_subject", str, None),
-        verify=extra("verify", _parse_bool_or_path, verify),
-        timeout=extra("timeout", float, Settings.timeout),
-        max_retries=extra("max_retries", int, Settings.max_retries),
-        batch_size=extra("batch_size", int, Settings.batch_size),
-        endpoints=extra("endpoints", lambda value: Endpoints.parse(_parse_json(value)), Endpoints()),
-        profile=extra("profile", lambda value: Profile.parse(_parse_json(value)), Profile()),
-        console_url=extra("console_url", str, None),
-        assessment_console_url=extra("assessment_console_url", str, None),
-        assessment_payload=extra("assessment_payload", lambda value: json.dumps(_parse_json(value)), None),
-        state_path=extra("state_path", _parse_location, _read_option("state_path", _parse_location, None)),
-        share_tokens=extra("share_tokens", _parse_bool, _read_option("share_tokens", _parse_bool, False)),
-        max_in_flight=extra("max_in_flight", int, None),
-        allow_http=extra("allow_http", _parse_bool, False),
         name=name,
+        **{key: value for key, value in given.items() if value is not None},  # else the setting's default
     )
 
 
-def _read_option(name: str, parse: Callable[[str], T], default: T) -> T:
+def _parse(key: str, value: Any) -> Any:
+    """Parse an extra, by its own parser or by the type that the form has."""
+    kind = CONNECTION_FIELDS[key]["schema"]["type"][0]
+    return PARSERS[key if key in PARSERS else kind](value)
+
+
+def _read_option(name: str) -> Any:
     """Read a default of the connection from the configuration of Airflow."""
-    if not (value := conf.get(CONFIG_SECTION, name, fallback=None)):
-        return default
+    if not (value := read_option(name)):
+        return None
     try:
-        return parse(value)
+        return _parse(name, value)
     except (ValueError, TypeError):
         raise ComplianceConfigError(
             f"The option '{name}' in the section [{CONFIG_SECTION}] of the Airflow configuration is "
@@ -140,11 +128,7 @@ def _parse_json(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) else value
 
 
-def _parse_word(value: Any) -> str:
-    return str(value).strip().lower()
-
-
-def _parse_location(value: Any) -> str | None:
+def _parse_location(value: Any) -> str:
     if "://" not in (location := str(value)) and not location.startswith("/"):
         raise ValueError
     return location
@@ -162,6 +146,23 @@ def _parse_bool_or_path(value: Any) -> bool | str:
         return value
     values = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
     return values.get(str(value).strip().lower(), str(value))
+
+
+# Of extras, by the type of their field, and of those that need more.
+PARSERS: dict[str, Callable[[Any], Any]] = {
+    "string": str,
+    "number": float,
+    "integer": int,
+    "boolean": _parse_bool,
+    "token_url": lambda value: str(value).strip(),
+    "client_secret": lambda value: SecretStr(str(value)),
+    "grant_type": lambda value: str(value).strip().lower(),
+    "verify": _parse_bool_or_path,
+    "endpoints": lambda value: Endpoints.parse(_parse_json(value)),
+    "profile": lambda value: Profile.parse(_parse_json(value)),
+    "assessment_payload": lambda value: json.dumps(_parse_json(value)),
+    "state_path": _parse_location,
+}
 
 
 def form_widgets() -> dict[str, Any]:

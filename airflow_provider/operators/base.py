@@ -22,11 +22,11 @@ from airflow.providers.common.compat.sdk import (
 
 from airflow_provider.exceptions import ComplianceError, ComplianceSupersededError
 from airflow_provider.hooks.compliance import ComplianceHook, check_hook_class
-from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.redaction.text import sanitize
 from airflow_provider.runtime.compat import apply_map_index_template
 from airflow_provider.runtime.event_loop import EventLoop
 from airflow_provider.runtime.non_retryable import as_non_retryable
+from airflow_provider.runtime.options import read_number
 from airflow_provider.runtime.params import IS_EXECUTING, as_id, as_seconds
 from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.kinds import JOBS, JobKind
@@ -267,7 +267,7 @@ class TimedWaitingOperator(WaitingOperator):
 class StoringMixin:
     """Runs asynchronous work that a kill cancels, and reports to lineage and assets what was written."""
 
-    concurrency: int = conf.getint(CONFIG_SECTION, "concurrency", fallback=16)
+    concurrency: int = read_number("concurrency")
     _lineage: Lineage | None = None
 
     if TYPE_CHECKING:  # of the operator

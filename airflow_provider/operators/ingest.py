@@ -7,14 +7,12 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.common.compat.sdk import conf
-
 from airflow_provider.exceptions import ComplianceIngestError, ComplianceInputError
 from airflow_provider.nights.ingest.sources import chunk
 from airflow_provider.operators.base_bulk import FETCH, BulkRun, ComplianceBulkOperator
-from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.redaction.addresses import redact_all
 from airflow_provider.redaction.text import redact_text
+from airflow_provider.runtime.options import read_number
 from airflow_provider.runtime.params import RedactedField, as_list, required
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.kinds import JOBS, JobKind
@@ -218,4 +216,4 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
 
 def read_give_up_after() -> int | None:
     """Return in how many nights in a row a document may fail until it is given up; None is never."""
-    return max(0, conf.getint(CONFIG_SECTION, "give_up_after", fallback=7)) or None
+    return max(0, read_number("give_up_after")) or None

@@ -13,8 +13,9 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
-from airflow_provider.provider_info import CONFIG_SECTION, PAGES_PREFIX
+from airflow_provider.provider_info import PAGES_PREFIX
 from airflow_provider.runtime.compat import HAS_FORMS
+from airflow_provider.runtime.options import read_option
 
 if TYPE_CHECKING:
     from airflow_provider.storage.locations import Location
@@ -69,7 +70,7 @@ def page_of(*parts: str) -> str:
 
 def _configured_link(report: Location) -> str:
     """Return where a browser finds a report, by the option `report_urls`; empty if that is unknown."""
-    setting = conf.get(CONFIG_SECTION, "report_urls", fallback="") or "{}"
+    setting = read_option("report_urls") or "{}"
     try:
         urls = {str(prefix).rstrip("/") + "/": str(url) for prefix, url in json.loads(setting).items()}
     except (ValueError, AttributeError):

@@ -13,7 +13,7 @@ from airflow_provider.exceptions import ComplianceStorageError
 from airflow_provider.nights.evidence.chain import Chain, ChainRecord
 from airflow_provider.operators.base import ROOT_KEY
 from airflow_provider.operators.links import REPORT_KEY
-from airflow_provider.provider_info import CONFIG_SECTION
+from airflow_provider.runtime.options import read_option
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import digest
 
@@ -26,10 +26,8 @@ REPORT = re.compile(r"(.*/)?((_ingest|_assess)/.+/report|_night/report-[0-9a-f]{
 
 def find_roots(dag_ids: Collection[str]) -> dict[str, str]:
     """Return the roots that closed nights of these DAGs and the option `roots` name, by their ids."""
-    from airflow.configuration import conf
-
     found = {str(root) for root in _xcoms(ROOT_KEY, dag_id=sorted(dag_ids))}
-    configured = conf.get(CONFIG_SECTION, "roots", fallback="") if dag_ids else ""
+    configured = read_option("roots") if dag_ids else ""
     try:
         found.update(map(str, json.loads(configured or "[]")))
     except (TypeError, ValueError):

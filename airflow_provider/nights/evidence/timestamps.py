@@ -7,13 +7,11 @@ import re
 import secrets
 from time import monotonic
 
-from airflow.providers.common.compat.sdk import conf
-
 from airflow_provider.client.http.transport import TimedSession
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.nights.evidence.chain import Chain, ChainRecord
 from airflow_provider.nights.evidence.verifier import BLOCK_BYTES as MAX_BYTES
-from airflow_provider.provider_info import CONFIG_SECTION
+from airflow_provider.runtime.options import read_option
 from airflow_provider.storage.atomic import create_once
 from airflow_provider.storage.locations import error_text
 
@@ -38,7 +36,7 @@ def stamp(chain: Chain, head: ChainRecord) -> None:
 
     Only if `[compliance] timestamp_url` is set.
     """
-    if not (url := conf.get(CONFIG_SECTION, "timestamp_url", fallback="")):
+    if not (url := read_option("timestamp_url")):
         return
     end = monotonic() + MAX_SECONDS
     number = head.number
