@@ -181,5 +181,5 @@ def test_every_option_is_read_where_it_has_no_other_default() -> None:
     read = set()
     for path in Path(airflow_provider.__path__[0]).rglob("*.py"):
         read |= set(re.findall(r"read_(?:option|number)\(\"(\w+)\"\)", path.read_text()))
-        assert "conf.get(CONFIG_SECTION" not in path.read_text() or path.name == "options.py"
+        assert "conf.get(CONFIG_SECTION" not in path.read_text() or path.name == "params.py"
     assert read | set(CONNECTION_FIELDS) >= set(CONFIG_OPTIONS)

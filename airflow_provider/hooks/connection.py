@@ -19,7 +19,7 @@ from airflow_provider.provider_info import (
     CONNECTION_FIELDS,
     CONNECTION_TYPE,
 )
-from airflow_provider.runtime.options import read_option
+from airflow_provider.runtime.params import read_option
 
 log = logging.getLogger(__name__)
 

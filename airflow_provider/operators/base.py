@@ -26,8 +26,7 @@ from airflow_provider.redaction.text import sanitize
 from airflow_provider.runtime.compat import apply_map_index_template
 from airflow_provider.runtime.event_loop import EventLoop
 from airflow_provider.runtime.non_retryable import as_non_retryable
-from airflow_provider.runtime.options import read_number
-from airflow_provider.runtime.params import IS_EXECUTING, as_id, as_seconds
+from airflow_provider.runtime.params import IS_EXECUTING, as_id, as_seconds, read_number
 from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.kinds import JOBS, JobKind
 from airflow_provider.waiting.refusals import outlast_refusals_sync

@@ -12,8 +12,7 @@ from airflow_provider.nights.ingest.sources import chunk
 from airflow_provider.operators.base_bulk import FETCH, BulkRun, ComplianceBulkOperator
 from airflow_provider.redaction.addresses import redact_all
 from airflow_provider.redaction.text import redact_text
-from airflow_provider.runtime.options import read_number
-from airflow_provider.runtime.params import RedactedField, as_list, required
+from airflow_provider.runtime.params import RedactedField, as_list, read_number, required
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.kinds import JOBS, JobKind
 

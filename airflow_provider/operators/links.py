@@ -15,7 +15,7 @@ from airflow.providers.common.compat.sdk import (
 
 from airflow_provider.provider_info import PAGES_PREFIX
 from airflow_provider.runtime.compat import HAS_FORMS
-from airflow_provider.runtime.options import read_option
+from airflow_provider.runtime.params import read_option
 
 if TYPE_CHECKING:
     from airflow_provider.storage.locations import Location

@@ -13,7 +13,7 @@ from airflow_provider.exceptions import ComplianceStorageError
 from airflow_provider.nights.evidence.chain import Chain, ChainRecord
 from airflow_provider.operators.base import ROOT_KEY
 from airflow_provider.operators.links import REPORT_KEY
-from airflow_provider.runtime.options import read_option
+from airflow_provider.runtime.params import read_option
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import digest
 

@@ -1,4 +1,4 @@
-"""Operator parameters that come from templates and XComs: parse them, and hide the secrets in them."""
+"""Parameters of operators from templates and XComs, and options: parse them, and hide the secrets in them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from datetime import timedelta
 from fractions import Fraction
 from typing import Any
 
+from airflow.providers.common.compat.sdk import conf
+
 from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.provider_info import CONFIG_OPTIONS, CONFIG_SECTION
 from airflow_provider.redaction.addresses import redact
 from airflow_provider.redaction.text import redact_text, sanitize
 
@@ -266,3 +269,13 @@ def count_allowed(max_failed: MaxFailed, total: int, name: str = "max_failed") -
         f"{name} must be a number (int, at least 0), a share from 0.0 to 1.0 (float) or a percentage "
         f"such as '5%', not {max_failed!r}."
     )
+
+
+def read_option(name: str) -> str:
+    """Return an option of [compliance] in the configuration of Airflow, or its default."""
+    return str(conf.get(CONFIG_SECTION, name, fallback=CONFIG_OPTIONS[name]["default"]) or "")
+
+
+def read_number(name: str) -> int:
+    """Return an option that is a whole number, or its default."""
+    return int(conf.getint(CONFIG_SECTION, name, fallback=int(CONFIG_OPTIONS[name]["default"])))

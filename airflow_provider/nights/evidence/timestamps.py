@@ -11,7 +11,7 @@ from airflow_provider.client.http.transport import TimedSession
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.nights.evidence.chain import Chain, ChainRecord
 from airflow_provider.nights.evidence.verifier import BLOCK_BYTES as MAX_BYTES
-from airflow_provider.runtime.options import read_option
+from airflow_provider.runtime.params import read_option
 from airflow_provider.storage.atomic import create_once
 from airflow_provider.storage.locations import error_text
 
