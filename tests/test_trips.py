@@ -1,6 +1,7 @@
 """Through how much of the package one thing runs, and how much the first thing that a DAG imports loads.
 
-`pytest -p tests.support.trips -v tests/test_trips.py` says which files. The limits only go down: 26, 45 and 75 files are the goal.
+`pytest -p tests.support.trips -v tests/test_trips.py` says which files.
+The limits only go down: 26, 45 and 75 files are the goal.
 """
 
 from __future__ import annotations

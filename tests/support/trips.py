@@ -1,6 +1,6 @@
 """How many files and functions of the package one thing runs through.
 
-As a plugin, `pytest -p tests.support.trips tests/test_trips.py` lists them at the end, with `-v` file by file.
+`pytest -p tests.support.trips tests/test_trips.py` lists them at the end, with `-v` file by file.
 """
 
 from __future__ import annotations
