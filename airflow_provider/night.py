@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.providers.common.compat.sdk import BaseOperator, TaskGroup, task
+from airflow.providers.common.compat.sdk import BaseOperator, TaskGroup, conf, task
 
-from airflow_provider.nights.ingest.sources import list_shards
+from airflow_provider.nights.ingest.shards import list_shards
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.operators.base import entry_point
 from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator, group_findings
@@ -45,7 +45,7 @@ def compliance_night(
     *,
     frameworks: Any = None,
     review: Literal["changed", "insufficient", "all"] | None = "changed",
-    shard_size: int = 1000,
+    shard_size: int | None = None,
     max_failed: MaxFailed = 0.1,
     outlets: Sequence[Asset] = (),
     conn_id: str = "compliance_default",
@@ -61,13 +61,14 @@ def compliance_night(
     :param destination: root of all nights, such as `s3://conn_id@bucket/nights/`
     :param frameworks: as of `ComplianceAssessOperator`
     :param review: which findings experts are asked about; None for no review. Needs Airflow 3.1
-    :param shard_size: documents per ingest task
+    :param shard_size: about how many documents a shard has; by default 1,000, and more only if Airflow would
+        map more than half as many shards as it can: `[core] max_map_length`
     :param max_failed: as of `ComplianceIngestOperator`, for each shard and for all assessments
     :param outlets: assets that get an event when the night is closed
     :param options: parameters of the operators inside, for each that has a parameter of that name, and those
         of every Airflow operator, such as `retries` or `pool`
     """
-    if shard_size < 1:
+    if shard_size is not None and shard_size < 1:
         raise ValueError(f"shard_size must be at least 1, not {shard_size!r}.")
     night = f"{str(required(destination, 'destination')).rstrip('/')}/dt={DATE}/run={{{{ run_id }}}}/"
     given = _split(options)
@@ -126,7 +127,7 @@ class _ListDocumentsOperator(BaseOperator):
     template_fields: Sequence[str] = ("sources", "destination")
     sources = RedactedField()
 
-    def __init__(self, *, sources: Any, destination: str, shard_size: int, **kwargs: Any) -> None:
+    def __init__(self, *, sources: Any, destination: str, shard_size: int | None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.sources = sources
         self.destination = destination
@@ -135,7 +136,8 @@ class _ListDocumentsOperator(BaseOperator):
     @entry_point
     def execute(self, context: Context) -> list[str]:
         """List them."""
-        return list_shards(self.sources, self.destination, self.shard_size)
+        most = conf.getint("core", "max_map_length")
+        return list_shards(self.sources, self.destination, self.shard_size, most)
 
 
 def _finish() -> None:

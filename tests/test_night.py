@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import DAG, AirflowFailException
 
-from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
 from airflow_provider.night import compliance_night
-from airflow_provider.nights.ingest.sources import list_shards, resolve
 from airflow_provider.runtime.compat import HAS_FORMS
 
 DESTINATION = "s3://my_aws@compliance/nights/"
@@ -84,22 +82,6 @@ def test_review_is_left_out_on_request_and_must_not_hold_the_next_night() -> Non
         tasks_of(1)
 
 
-def test_documents_are_listed_in_shards(tmp_path: Path) -> None:
-    for number in range(5):
-        (tmp_path / f"{number}.pdf").touch()
-    night = f"file://{tmp_path}/nights/dt=2026-01-01/run=a/"
-
-    uris = list_shards(f"{tmp_path}/", night, 2)
-
-    assert [len(resolve(uri)) for uri in uris] == [2, 2, 1]
-    assert resolve(uris) == [f"{tmp_path}/{number}.pdf" for number in range(5)]
-    assert all(uri.startswith(f"{night}_work/shards/") for uri in uris)
-    (tmp_path / "5.pdf").touch()
-    again = list_shards(f"{tmp_path}/", night, 2)
-    assert (again[:2], again[2] == uris[2]) == (uris[:2], False)
-    assert len(resolve(uris[2])) == 1  # what is listed once does not change
-
-
 def test_sources_may_be_a_template() -> None:
     assert {"sources", "destination"} <= set(tasks_of()["list_documents"].template_fields)
 
@@ -109,10 +91,3 @@ def test_wrong_sources_fail_without_a_retry(tmp_path: Path) -> None:
     task.sources, task.destination = f"{tmp_path}/", f"file://{tmp_path}/nights/"
     with pytest.raises(AirflowFailException, match="no documents"):
         task.execute({"ti": None})
-
-
-def test_night_without_documents_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ComplianceInputError, match="no documents"):
-        list_shards(f"{tmp_path}/", f"file://{tmp_path}/nights/", 2)
-    with pytest.raises(ComplianceStorageError, match="can't be searched"):
-        list_shards(f"{tmp_path}/gone/", f"file://{tmp_path}/nights/", 2)

@@ -135,7 +135,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         task = AssessTask(
             self.hook,
             ti,
-            EarlierNights(run.root, KIND, run.night, TaskKey.of(ti)),
+            EarlierNights(run.root, KIND, run.night, TaskKey.of(ti), [one.source for one in documents]),
             documents,
             without_text,
             {framework.id: framework for framework in frameworks},

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.exceptions import ComplianceIngestError, ComplianceInputError
-from airflow_provider.nights.ingest.sources import chunk
+from airflow_provider.nights.ingest.shards import chunk
 from airflow_provider.operators.base_bulk import FETCH, BulkRun, ComplianceBulkOperator
 from airflow_provider.redaction.addresses import redact_all
 from airflow_provider.redaction.text import redact_text
@@ -104,15 +104,18 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
 
         check_template(required(self.file_name_template, "file_name_template"))
         ti, folder = run.context["ti"], run.destination
-        addresses = redact_all(resolve(self.sources))
+        versions = resolve(self.sources)
+        addresses = redact_all(versions)
         work_folder, output_folder = folder / task_folder(ti, INGEST_WORK), folder / task_folder(ti)
         checkpoint = Checkpoint.for_task(work_folder, output_folder, MANIFEST, ti, run.deadline.at)
         checkpoint.account = self.hook.account_digest
-        nights = EarlierNights(run.root, "ingest", run.night, TaskKey.of(ti))
+        nights = EarlierNights(run.root, "ingest", run.night, TaskKey.of(ti), addresses)
         if not self.is_dry_run:
             checkpoint.acquire(len(addresses))
         known = checkpoint.read(Document)
-        documents = resume_documents(addresses, known, is_new_attempt=run.is_new_attempt, log=self.log)
+        documents = resume_documents(
+            addresses, known, is_new_attempt=run.is_new_attempt, log=self.log, versions=versions
+        )
         if not documents:
             self.log.warning("Found nothing to ingest.")
         earlier = EarlierDocuments(
@@ -167,9 +170,12 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         :param outdated: jobs in flight of documents that are no longer listed
         """
         from airflow_provider.nights.ingest.documents import IngestSteps, text_name
+        from airflow_provider.nights.ingest.shards import shard_folder
+
+        folder = shard_folder(self.sources)
 
         def target(document: Document) -> Location:
-            return run.destination / text_name(document, self.file_name_template)
+            return run.destination / f"{folder}{text_name(document, self.file_name_template)}"
 
         async with await self.hook.get_async_conn() as client:
             if run.is_new_attempt:  # after a deferral, the journal says what was decided

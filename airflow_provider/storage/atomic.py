@@ -94,13 +94,16 @@ async def put(location: Location, content: Content) -> None:
     await in_thread(put_sync, location, content)
 
 
-def put_sync(location: Location, content: Content) -> None:
-    """Write a file atomically, replacing an existing one."""
+def put_sync(location: Location, content: Content, *, is_private: bool = False) -> None:
+    """Write a file atomically, replacing an existing one.
+
+    :param is_private: on a disk, only its owner may read it
+    """
     with storage_errors(location):
         if location.is_object_store:
             _upload(location, content)
         else:
-            _write(location, content, replace=True)
+            _write(location, content, replace=True, is_private=is_private)
 
 
 def create_once(location: Location, content: Content) -> bool:
@@ -175,13 +178,13 @@ def _error_codes(error: BaseException) -> Iterator[str]:
             yield str(response.get("Error", {}).get("Code"))
 
 
-def _write(location: Location, content: Content, *, replace: bool) -> bool:
+def _write(location: Location, content: Content, *, replace: bool, is_private: bool = False) -> bool:
     """Write a file under a temporary name, then give it its own; return False if that is taken."""
     folder = location.path.rpartition("/")[0]
     # A short name of its own: the file's name plus a suffix could be too long.
     part = f"{folder}/.{secrets.token_hex(8)}.part"
     if location.is_local:
-        return _write_file(Path(location.path), Path(part), content, replace=replace)
+        return _write_file(Path(location.path), Path(part), content, replace=replace, is_private=is_private)
     fs = location.fs
     if not replace and fs.exists(location.path):
         return False
@@ -197,11 +200,13 @@ def _write(location: Location, content: Content, *, replace: bool) -> bool:
     return True
 
 
-def _write_file(path: Path, part: Path, content: Content, *, replace: bool) -> bool:
+def _write_file(path: Path, part: Path, content: Content, *, replace: bool, is_private: bool) -> bool:
     """Write a file to a disk; it is synced, like its name."""
     _make_directory(path.parent)
     try:
         with open_content(content) as source, part.open("xb") as file:
+            if is_private:
+                os.fchmod(file.fileno(), 0o600)
             shutil.copyfileobj(source, file)
             file.flush()
             os.fsync(file.fileno())

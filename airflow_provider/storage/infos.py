@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
+
+from fsspec.implementations import local
 
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.runtime.event_loop import for_each, in_thread
@@ -72,25 +75,56 @@ def _look_at(locations: Sequence[Location]) -> dict[str, Info]:
 def _list_run(fs: Any, locations: Sequence[Location]) -> dict[str, Info]:
     """List the part of a folder in S3 that these objects are in, as long as most of it is about them."""
     found: dict[str, Info] = {}
-    keys = [location.key for location in locations]
-    folder, slash, _ = keys[0].rpartition("/")
+    paths = [location.path for location in locations]
     start, count = 0, MIN_FOUND  # of ours in a page
-    while count >= MIN_FOUND and len(keys) - start >= MIN_FOUND:
-        page = fs.call_s3(
-            "list_objects_v2",
-            Bucket=locations[0].container,
-            Prefix=folder + slash,
-            Delimiter="/",
-            StartAfter=keys[start][:-1],  # so the first of them is listed, too
-        )
-        listed = {entry["Key"]: entry for entry in page.get("Contents", ())}
-        last = max([*listed, *(folder["Prefix"] for folder in page.get("CommonPrefixes", ()))], default="")
-        end = bisect_right(keys, last) if page.get("IsTruncated") else len(keys)
+    while count >= MIN_FOUND and len(paths) - start >= MIN_FOUND:
+        # So the first of them is listed, too.
+        page = next(list_pages(fs, paths[start].rpartition("/")[0], start_after=locations[start].key[:-1]))
+        listed = {str(info["name"]): info for info in page}
+        last = max(listed, default="")
+        end = bisect_right(paths, last)
         for location in locations[start:end]:
-            if entry := listed.get(location.key):
-                # In quotes, as in the response about one object; rclone lists it without.
-                etag = str(entry.get("ETag") or "").strip('"')
-                version = {"ETag": f'"{etag}"'} if etag else {}
-                found[location.uri] = {"type": "file", "size": entry["Size"], **version}
+            if (info := listed.get(location.path)) and info["type"] == "file":
+                found[location.uri] = info
         start, count = end, end - start
     return found
+
+
+def list_folder(fs: Any, folder: str, *, is_flat: bool = False) -> Iterator[dict[str, Any]]:
+    """List what a folder contains, or all below it, with as little in memory as its store allows."""
+    if hasattr(fs, "call_s3"):
+        for page in list_pages(fs, folder, is_flat=is_flat):
+            yield from page
+    elif is_flat:
+        found = fs.find(folder, detail=True)
+        # Not a dict where the prefix is an object itself, on Azure.
+        yield from ({"type": "file", **info, "name": path} for path, info in dict(found or {}).items())
+    elif isinstance(fs, local.LocalFileSystem):
+        with os.scandir(folder) as entries:
+            yield from map(fs.info, entries)
+    else:
+        yield from fs.ls(folder, detail=True)
+
+
+def list_pages(
+    fs: Any, folder: str, *, is_flat: bool = False, start_after: str = ""
+) -> Iterator[list[dict[str, Any]]]:
+    """List a folder of S3 page by page, in order: what it contains, with folders or with all below them."""
+    bucket, _, prefix = folder.partition("/")
+    options: dict[str, str] = {} if is_flat else {"Delimiter": "/"}
+    options |= {"StartAfter": start_after} if start_after else {}
+    while True:
+        page = fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=f"{prefix}/" if prefix else "", **options)
+        found = [
+            {"name": f"{bucket}/{one['Prefix']}", "type": "directory"}
+            for one in page.get("CommonPrefixes", ())
+        ]
+        for entry in page.get("Contents", ()):
+            # In quotes, as in the response about one object; rclone lists it without.
+            etag = str(entry.get("ETag") or "").strip('"')
+            info = {"name": f"{bucket}/{entry['Key']}", "type": "file", "size": entry["Size"]}
+            found.append(info | ({"ETag": f'"{etag}"'} if etag else {}))
+        yield found
+        if not page.get("IsTruncated"):
+            return
+        options["ContinuationToken"] = page["NextContinuationToken"]

@@ -83,12 +83,24 @@ class Location:
         if location.uri != printable(location.uri):
             raise ComplianceInputError(f"The {what} '{location}' is not valid UTF-8: choose another one.")
         _ = location.fs  # asks Airflow for the connection
-        if location.is_local and not location.path.startswith("/"):
+        location.check_absolute(what)
+        return location
+
+    def check_absolute(self, what: str) -> None:
+        """Raise if a path depends on the worker's current folder."""
+        if self.is_local and not self.path.startswith("/"):
             raise ComplianceInputError(
-                f"The {what} '{location}' depends on the worker's current folder: use an absolute path, such "
+                f"The {what} '{self}' depends on the worker's current folder: use an absolute path, such "
                 "as file:///data/texts/."
             )
-        return location
+
+    @property
+    def container_advice(self) -> str:
+        """What to do if the bucket or container is missing."""
+        advice = f"Create the bucket or container '{self.container}', or correct the URI."
+        if self.conn_id:
+            return advice
+        return f"{advice} The URI names no connection: {self.protocol}://conn_id@… uses one of Airflow."
 
     @property
     def store(self) -> str:
@@ -280,8 +292,7 @@ def _map_error(error: Exception, location: Location, action: Action) -> Complian
                     f"a connection to the URI: {location.protocol}://conn_id@…."
                 )
         elif is_missing(cause, status):
-            container = f"Create the bucket or container '{location.container}', or correct the URI."
-            advice = "Correct the path." if is_local else container
+            advice = "Correct the path." if is_local else location.container_advice
         elif isinstance(cause, IsADirectoryError | NotADirectoryError | FileExistsError):
             advice = "Choose a path that is not taken by another file or folder."
         elif type(cause).__name__ == "ParamValidationError":

@@ -93,8 +93,7 @@ CHANGED = [{**ROWS[0], "category": GOOD}, *ROWS[1:]]  # the response keeps its I
 def test_an_answer_without_decisions_replaces_a_form_that_expired(
     service: Emulator, hitl: FakeHitl, tmp_path: Path
 ) -> None:
-    (tmp_path / "_nights" / "2026-03-01").mkdir(parents=True)
-    (tmp_path / "_nights" / "2026-03-01" / "assess-1.txt").touch()
+    (tmp_path / "_nights/assess/task-00/2026-03-01").mkdir(parents=True)
     review = made(table(tmp_path), defaults="Decide later", response_timeout=timedelta(hours=1))
     expired = hitl.run(review, None)
     (path,) = (tmp_path / "decisions").iterdir()

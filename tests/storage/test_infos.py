@@ -79,7 +79,8 @@ def test_a_folder_in_s3_is_listed_page_by_page(
     store = Listing(*keys)
     infos = find(monkeypatch, store, *wanted)
     assert (len(infos), len(store.requests)) == (found, requests)
-    assert all(infos[key] == {"type": "file", "size": len(key), "ETag": '"e"'} for key in infos)
+    expected = {"type": "file", "ETag": '"e"'}
+    assert all(infos[key] == {**expected, "name": f"b/{key}", "size": len(key)} for key in infos)
 
 
 @pytest.mark.parametrize("error", [PermissionError("may not list"), OSError("down"), TimeoutError()])

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from airflow_provider.exceptions import ComplianceStorageError
-from airflow_provider.nights.ingest.sources import resolve
+from airflow_provider.nights.ingest import sources
 from tests.stores.stores import Store
 
 KEYS = ("in/Offer [v2].pdf", "in/SCAN.PDF", "in/v.pdf", "in/deep/b.docx", "in/~$b.docx", "in [2026]/a?.pdf")
+
+
+def resolve(given: Any) -> list[str]:
+    return list(sources.resolve(given))
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -45,9 +46,16 @@ class Nights:
         for number in (number for number, text in enumerate(texts) if self.texts.get(number) != text):
             text = self.texts[number] = texts[number]
             content = make_docx(f"Contract {number}.", text) if text else b"PK\x03\x04 broken"
-            location = self.base / f"documents/{number}.docx"
+            location = self._place(number)
             location.fs.makedirs(location.path.rpartition("/")[0], exist_ok=True)
             location.fs.pipe_file(location.path, content)
+
+    def _place(self, number: int) -> Any:
+        """Return where a document is: the first two are one shard, and the others are another one."""
+        from airflow_provider.nights.index.ranges import HASH_BITS, hash_of
+
+        places = (self.base / f"documents/{number}-{attempt}.docx" for attempt in count())
+        return next(place for place in places if hash_of(place.uri) >> (HASH_BITS - 1) == number // 2)
 
     def run(self, situation: str, day: int, hour: int = 2) -> None:
         """Run a night."""

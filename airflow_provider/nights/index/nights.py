@@ -2,16 +2,18 @@
 
 A task instance reads, then publishes its own tables:
 
-    earlier = EarlierNights(root, "ingest", Night.of(context), TaskKey.of(ti))
+    earlier = EarlierNights(root, "ingest", Night.of(context), TaskKey.of(ti), sources)
     for entry, row in latest_rows(earlier.entries(), "manifest", sources, lambda row: row.get("source")):
         ...
     earlier.publish({"manifest": Table.of(manifest, content)}, sources, account)  # owning the lease
 
-Entries are in `ROOT/_nights/DATE/KIND-TASK-RUN.txt`, with digests of task and run. An entry has three lines:
-the checksum of the others, JSON, and hashes of the keys of its rows: a night reads many entries, but only the
-tables that may have what it looks for. A run writes only its own, so runs at the same time never touch the
-same object. A night sees entries of earlier nights, never those of later nights or of its own run. A cleared
-run sees what the first instance of its task saw. Everything here blocks.
+Entries are in `ROOT/_nights/KIND/TASK-BITS/DATE/RANGE/RUN.txt`, with digests of task and run. BITS and RANGE
+say which hashes all its documents have: a task reads the entries that may have a document of its own, which
+are one or two of each night, however many shards there are. An entry has three lines: the checksum of the
+others, JSON, and hashes of the keys of its rows: only the tables are read that may have what is looked for. A
+run writes only its own, so runs at the same time never touch the same object. A night sees entries of earlier
+nights, never those of later nights or of its own run. A cleared run sees what the first instance of its task
+saw. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -26,10 +28,11 @@ from functools import cached_property
 from typing import Any
 from zlib import crc32
 
+from airflow_provider.nights.index.ranges import WHOLE, HashRange, prefixes
 from airflow_provider.runtime.provenance import instance_of
 from airflow_provider.storage import names
 from airflow_provider.storage.atomic import put_sync
-from airflow_provider.storage.jsonl import Row, read_valid_rows
+from airflow_provider.storage.jsonl import Row, find_names, read_valid_rows
 from airflow_provider.storage.layout import NIGHTS
 from airflow_provider.storage.locations import Location, read_objects
 
@@ -40,6 +43,7 @@ MAX_DATES = 30  # with entries of the same task, and of any task, that a night l
 PLAIN = ("kind", "account", "published_at", "read_at", "written_at", "facts")  # fields of an entry
 HASH_DIGITS = 8  # of a key: where two have the same, a table is read in vain
 FEW_KEYS = 8  # to search one by one, which is quicker than to split the hashes of a table
+FEW_FOLDERS = 4  # of ranges, to list one by one
 
 
 @dataclass(frozen=True)
@@ -84,9 +88,10 @@ class TaskKey:
         """Return the key of a task instance."""
         return cls(ti.dag_id, ti.task_id, str(instance_of(ti)))
 
-    def prefix(self, kind: str) -> str:
-        """Return how the names of entries of all instances of the task start."""
-        return f"{kind}-{names.digest(json.dumps([self.dag_id, self.task_id]))}-"
+    @property
+    def digest(self) -> str:
+        """Identifies the task in the paths of entries, whichever instance."""
+        return names.digest(json.dumps([self.dag_id, self.task_id]))
 
     def is_same_task(self, other: TaskKey) -> bool:
         """Return whether both are instances of one task."""
@@ -125,6 +130,7 @@ class Entry:
     :param written_at: when this entry was written: a shard that a cleared run no longer has is older
     :param keys: hashes of the keys by which rows are looked up
     :param facts: small ones, such as rates
+    :param range: of the hashes of its documents
     """
 
     root: Location
@@ -138,6 +144,7 @@ class Entry:
     written_at: str
     keys: bytes = b""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    range: HashRange = WHOLE
     _sha256: dict[str, str | None] = field(default_factory=dict, compare=False, repr=False)  # of tables
 
     @classmethod
@@ -150,13 +157,14 @@ class Entry:
         record = json.loads(header)
         night, task = Night(**record.pop("night")), TaskKey(**record.pop("task"))
         tables = {name: Table(**table) for name, table in record.pop("tables").items()}
-        return cls(root, night=night, task=task, tables=tables, keys=keys, **record)
+        ranged = HashRange(*record.pop("range"))
+        return cls(root, night=night, task=task, tables=tables, keys=keys, range=ranged, **record)
 
     def dump(self) -> bytes:
         """Return its content."""
         prefix = self.root.uri.rstrip("/") + "/"
         record: dict[str, Any] = {name: getattr(self, name) for name in PLAIN}
-        record |= {"night": asdict(self.night), "task": asdict(self.task)}
+        record |= {"night": asdict(self.night), "task": asdict(self.task), "range": self.range}
         record["tables"] = {
             name: asdict(table) | {"uri": table.uri.removeprefix(prefix)}
             for name, table in self.tables.items()
@@ -168,7 +176,8 @@ class Entry:
     def path(self) -> str:
         """Where it is below the root."""
         key = names.digest(json.dumps([self.night.run, *vars(self.task).values()]))
-        return f"{NIGHTS}/{self.night.date}/{self.task.prefix(self.kind)}{key}.txt"
+        folder = f"{NIGHTS}/{self.kind}/{self.task.digest}-{self.range.bits:02}/{self.night.date}"
+        return f"{folder}/{self.range.name}/{key}.txt"
 
     def location(self, table: str) -> Location:
         """Return where a table is."""
@@ -218,12 +227,18 @@ class EarlierNights:
 
     :param kind: of the entries that the task publishes: `ingest`, `assess` or `review`
     :param task: the task instance; entries of the same task come first within a night
+    :param sources: the documents of the task; by default it may have any
     """
 
-    def __init__(self, root: Location, kind: str, night: Night, task: TaskKey) -> None:
+    def __init__(
+        self, root: Location, kind: str, night: Night, task: TaskKey, sources: Collection[str] = ()
+    ) -> None:
         self.root, self.kind, self.night, self.task = root, kind, night, task
+        self._sources, self._range = sources, HashRange.of(sources)
         self._read_at = _now()
-        self._read_dates: dict[tuple[str, str], list[Entry]] = {}
+        self._listed: dict[str, dict[str, list[str]]] = {}
+        self._found: dict[str, list[str]] = {}
+        self._entries: dict[str, Entry | None] = {}
 
     @cached_property
     def own(self) -> Entry | None:
@@ -233,44 +248,34 @@ class EarlierNights:
         return None if content is None else self._parse(content, location.path)
 
     @cached_property
-    def _first_times(self) -> tuple[str, str]:
-        """When the task has read and published first in this run, whichever instance; empty if not yet.
-
-        A clear may move documents to another instance: it sees, and is seen by, the same nights.
-        """
-        published = [
+    def _published(self) -> list[Entry]:
+        """What instances of the task have published in this run that may have documents of this one."""
+        entries = self._read(self.kind, self.night.date, self._sources)
+        return [
             entry
-            for entry in self._read(self.night.date, f"{self.kind}-")
+            for entry in entries
             if entry.night.run == self.night.run and entry.task.is_same_task(self.task)
         ]
-        return (
-            min((entry.read_at for entry in published), default=""),
-            min((entry.published_at for entry in published), default=""),
-        )
 
-    def entries(self, kind: str | None = None, *, same_time: bool = False) -> Iterator[Entry]:
+    def entries(
+        self, kind: str | None = None, *, sources: Collection[str] | None = None, same_time: bool = False
+    ) -> Iterator[Entry]:
         """Iterate over what is visible to this night, newest first; of a night, the same task first.
 
         Only as many dates are read as are needed. A task that runs less often than others below the root
         still finds its own nights.
 
         :param kind: by default that of the task itself
+        :param sources: only entries that may have one of these documents; the caller may remove those that
+            it has found. By default those of the task
         :param same_time: also entries of other runs with the same logical date
         """
-        oldest = (date.fromisoformat(self.night.date) - timedelta(days=LOOK_BACK_DAYS)).isoformat()
         kind = kind or self.kind
-        own = self.task.prefix(kind)
-        dates_found = own_dates_found = 0
-        for day in self._dates:
-            if not oldest <= day <= self.night.date:
-                continue
-            prefix = f"{kind}-" if dates_found < MAX_DATES else own
-            visible = [entry for entry in self._read(day, prefix) if self._sees(entry, same_time)]
-            yield from visible
-            dates_found += bool(visible)
-            own_dates_found += any(entry.task.is_same_task(self.task) for entry in visible)
-            if own_dates_found == MAX_DATES or (kind != self.kind and dates_found == MAX_DATES):
-                return
+        for day in self._days(kind):
+            wanted = self._sources if sources is None else sources
+            for entry in self._read(kind, day, wanted):
+                if self._sees(entry, same_time):
+                    yield entry
 
     def publish(
         self,
@@ -284,50 +289,89 @@ class EarlierNights:
         :param keys: by which rows of the tables will be looked up, of any kind
         """
         now = max(_now(), self._read_at)
-        read_at, published_at = self._first_times
-        first = self.own or replace(
-            self._blank, published_at=published_at or now, read_at=read_at or self._read_at
-        )
+        # A clear may move documents to another instance: it sees, and is seen by, the same nights.
+        read_at = min((entry.read_at for entry in self._published), default=self._read_at)
+        published_at = min((entry.published_at for entry in self._published), default=now)
+        first = self.own or replace(self._blank, published_at=published_at, read_at=read_at)
         hashes = b"".join(sorted(set(map(_hash, keys))))
         entry = replace(
             first, account=account, tables=tables, written_at=now, keys=hashes, facts=facts or {}, _sha256={}
         )
         put_sync(self.root / entry.path, entry.dump())
+        for other in self._published:  # an attempt with other documents
+            if other.task == self.task and other.path != entry.path:
+                (self.root / other.path).remove()
         return entry
 
     @property
     def _blank(self) -> Entry:
-        return Entry(self.root, self.kind, self.night, self.task, "", {}, "", "", "")
+        return Entry(self.root, self.kind, self.night, self.task, "", {}, "", "", "", range=self._range)
 
-    @cached_property
-    def _dates(self) -> list[str]:
-        return (self.root / NIGHTS).list_names()[::-1]
+    def _dates(self, kind: str) -> dict[str, list[str]]:
+        """Return the dates of each task with each number of bits; listed once."""
+        if kind not in self._listed:
+            folder = self.root / NIGHTS / kind
+            self._listed[kind] = {name: (folder / name).list_names() for name in folder.list_names()}
+        return self._listed[kind]
+
+    def _days(self, kind: str) -> list[str]:
+        """Return the dates to look back over, newest first: few of any task, and as many of its own."""
+        oldest = (date.fromisoformat(self.night.date) - timedelta(days=LOOK_BACK_DAYS)).isoformat()
+        days, own = set[str](), set[str]()
+        for name, dates in self._dates(kind).items():
+            found = {day for day in dates if oldest <= day <= self.night.date}
+            days |= found
+            own |= found if name.startswith(self.task.digest) else set()
+        chosen = {self.night.date} & days
+        for some in (days, own):
+            chosen |= set(sorted(some - {self.night.date})[-MAX_DATES:])
+        return sorted(chosen, reverse=True)
 
     def _sees(self, entry: Entry, same_time: bool) -> bool:
         is_earlier = entry.night.at < self.night.at or (same_time and entry.night.at == self.night.at)
         if not is_earlier or entry.night.run == self.night.run:
             return False
-        seen_until, _ = self._first_times
-        if seen_until:
-            return entry.published_at <= seen_until
+        if self._published:
+            return entry.published_at <= min(entry.read_at for entry in self._published)
         # Clocks of workers differ: what is there now was there before this run read it.
         self._read_at = max(self._read_at, entry.published_at)
         return True
 
-    def _read(self, day: str, prefix: str) -> list[Entry]:
-        """Return the entries of a date whose names start so, newest first."""
-        if (day, prefix) not in self._read_dates:
-            folder = self.root / NIGHTS / day
-            found = [name for name in folder.list_names() if name.startswith(prefix)]
-            contents = read_objects(folder, [(folder / name).path for name in found])
-            read = (self._parse(content, path) for path, content in contents if content is not None)
-            entries = [entry for entry in read if entry]
-            self._read_dates[day, prefix] = sorted(
-                entries,
-                key=lambda entry: (entry.night.at, entry.task.is_same_task(self.task), entry.written_at),
-                reverse=True,
-            )
-        return self._read_dates[day, prefix]
+    def _read(self, kind: str, day: str, sources: Collection[str]) -> list[Entry]:
+        """Return the entries of a date that may have one of these documents, newest first."""
+        paths = [
+            path
+            for name, dates in self._dates(kind).items()
+            if day in dates
+            for path in self._find(f"{NIGHTS}/{kind}/{name}/{day}", self._ranges(sources, int(name[-2:])))
+        ]
+        unread = [path for path in paths if path not in self._entries]
+        contents = read_objects(self.root, [(self.root / path).path for path in unread])
+        for path, (_, content) in zip(unread, contents, strict=True):
+            self._entries[path] = None if content is None else self._parse(content, path)
+        return sorted(
+            (entry for path in paths if (entry := self._entries[path])),
+            key=lambda entry: (entry.night.at, entry.task.is_same_task(self.task), entry.written_at),
+            reverse=True,
+        )
+
+    def _ranges(self, sources: Collection[str], bits: int) -> set[str]:
+        """Return which ranges of so many bits may have one of these documents; empty for all."""
+        if sources is self._sources and bits <= self._range.bits:
+            return {self._range.widen(bits).name}
+        return prefixes(sources, bits)
+
+    def _find(self, folder: str, ranges: Set[str]) -> list[str]:
+        """Return the paths of the entries of ranges; of all, if none is given."""
+        if not 0 < len(ranges) <= FEW_FOLDERS:
+            if folder not in self._found:
+                self._found[folder] = find_names(self.root / folder)
+            found = self._found[folder]
+            return [f"{folder}/{name}" for name in found if not ranges or name.partition("/")[0] in ranges]
+        for inner in (f"{folder}/{name}" for name in ranges):
+            if inner not in self._found:
+                self._found[inner] = [f"{inner}/{name}" for name in (self.root / inner).list_names()]
+        return [path for name in ranges for path in self._found[f"{folder}/{name}"]]
 
     def _parse(self, content: bytes, path: str) -> Entry | None:
         try:
@@ -340,15 +384,15 @@ class EarlierNights:
 def latest_rows(
     entries: Iterable[Entry],
     table: str,
-    keys: Iterable[str],
+    wanted: set[str],
     key_of: Callable[[Row], Hashable],
 ) -> Iterator[tuple[Entry, Row]]:
     """Yield the newest row of each key, where there is one; stops reading when all keys are found.
 
     :param entries: newest first; those that do not count are filtered out by the caller
+    :param wanted: the keys; those that are found are removed
     :param key_of: returns the key of a row; None for a row that does not count, so that an older one may
     """
-    wanted = set(keys)
     for entry in entries_with(entries, table, wanted):
         for row in entry.rows(table):
             if (key := key_of(row)) in wanted:
@@ -369,6 +413,12 @@ def entries_with(entries: Iterable[Entry], table: str, keys: Collection[str]) ->
             hashes, number = set(map(_hash, keys)), len(keys)
         if table in entry.tables and entry.may_contain(hashes):
             yield entry
+
+
+def has_night(root: Location, kind: str, day: str) -> bool:
+    """Return whether a task of a kind has published something on a date below a root."""
+    folder = root / NIGHTS / kind
+    return any(day in (folder / name).list_names() for name in folder.list_names())
 
 
 def estimate_seconds(items: int, rates: Iterable[float]) -> int | None:

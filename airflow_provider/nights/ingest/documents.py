@@ -72,6 +72,7 @@ class Document(Item):
     failed_nights: int = _column("failures", 0)
     failed_since: str | None = _column("failures", None)
     _address: str = field(default="", compare=False, repr=False)
+    _listed_version: str = field(default="", compare=False, repr=False)
 
     @property
     def input(self) -> Hashable:
@@ -88,9 +89,18 @@ class Document(Item):
         """Where it comes from, with all secrets; in no journal, manifest or log."""
         return self._address or self.key
 
-    def set_address(self, address: str) -> None:
-        """Keep where it comes from, for as long as the task runs."""
+    @property
+    def listed_version(self) -> str:
+        """The version that its file had when it was listed; empty if it was not."""
+        return self._listed_version
+
+    def set_address(self, address: str, version: str = "") -> None:
+        """Keep where it comes from, for as long as the task runs.
+
+        :param version: see `listed_version`
+        """
         self._address = "" if address == self.key else address
+        self._listed_version = version
 
     def row(self, writer: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return its row of the manifest.
@@ -112,7 +122,9 @@ class Document(Item):
 
     def reset(self) -> Self:
         """Return the same document with everything still to do."""
-        return replace(super(Document, self).reset(), _address=self._address)
+        return replace(
+            super(Document, self).reset(), _address=self._address, _listed_version=self._listed_version
+        )
 
 
 _COLUMNS = {column.name: column for column in fields(Document) if column.metadata}

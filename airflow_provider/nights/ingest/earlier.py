@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from airflow_provider.exceptions import ComplianceError, ComplianceInputError, C
 from airflow_provider.nights.bulk.checkpoint import Checkpoint
 from airflow_provider.nights.bulk.counts import MAX_FAILURES_SHOWN
 from airflow_provider.nights.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED, SUBMITTED, resume
-from airflow_provider.nights.index.nights import EarlierNights, latest_rows
+from airflow_provider.nights.index.nights import EarlierNights, Entry, latest_rows
 from airflow_provider.nights.ingest.documents import Document, columns_of, is_given_up
 from airflow_provider.nights.ingest.outdated import Outdated, find_outdated, read_version
 from airflow_provider.nights.ingest.sources import is_page
@@ -37,23 +37,32 @@ PAGE_RETRY_DAYS = 7  # after which a web page is tried again: whether it has cha
 MAX_ERROR_CHARS = 300
 TEXT_FIELDS = ("job_id", "completed_at", *columns_of("text", "source"))
 
+EMPTY: Mapping[str, str] = {}
+
 Stores = dict[tuple[str, str | None], Exception | None]
 
 
 def resume_documents(
-    addresses: Mapping[str, str], earlier: Mapping[str, Document], *, is_new_attempt: bool, log: Any
+    addresses: Mapping[str, str],
+    earlier: Mapping[str, Document],
+    *,
+    is_new_attempt: bool,
+    log: Any,
+    versions: Mapping[str, str] = EMPTY,
 ) -> list[Document]:
     """Return all documents, each as far as it has come; in the task's own thread.
 
     :param addresses: of all documents, by source
     :param is_new_attempt: failed documents are processed again; not so after a deferral
+    :param versions: of files that were listed, by address
     """
     if earlier:
         log.info("Resuming from an earlier attempt, which knew %s.", plural(len(earlier)))
     documents = resume(addresses, earlier, Document, is_new_attempt=is_new_attempt)
     stores: Stores = {}
     for document in documents:
-        document.set_address(addresses[document.source])
+        address = addresses[document.source]
+        document.set_address(address, versions.get(address, ""))
         error = _source_error(document.address, stores)
         if error and document.state is PENDING:
             document.fail(error)
@@ -79,6 +88,7 @@ def _source_error(source: str, stores: Stores) -> Exception | None:
         return None if is_text else ComplianceInputError(f"'{printable(source)}' is not a valid URL.")
     try:
         location = Location(source)
+        location.check_absolute("source")
     except ComplianceInputError as error:
         return error
     store = location.protocol, location.conn_id
@@ -156,20 +166,26 @@ class EarlierDocuments:
         """
         wanted = {document.source: document for document in documents if document.state in (PENDING, SKIPPED)}
         texts: dict[str, Document] = {}
-        entries = (entry for entry in self.nights.entries(same_time=True) if entry.account == self.account)
-        for _, row in latest_rows(entries, MANIFEST_TABLE, wanted, _source_with_text):
+        missing = set(wanted)
+        for _, row in latest_rows(
+            self._entries(missing, same_time=True), MANIFEST_TABLE, missing, _source_with_text
+        ):
             earlier, source = Document.from_record(row), row["source"]
             if _is_young(earlier, self.max_age) if is_page(source) else earlier.source_version:
                 values = {name: getattr(earlier, name) for name in TEXT_FIELDS}
                 texts[source] = replace(wanted[source].reset(), state=SKIPPED, **values)
         return texts
 
+    def _entries(self, sources: Collection[str], *, same_time: bool = False) -> Iterator[Entry]:
+        """Iterate over the entries of the same account that may have one of these documents."""
+        found = self.nights.entries(sources=sources, same_time=same_time)
+        return (entry for entry in found if entry.account == self.account)
+
     async def _read_previous(self, documents: Iterable[Document]) -> None:
         """Read the latest row of each document, and of which night it is, unless that is known."""
-        wanted = [document.source for document in documents if document.source not in self._previous]
+        wanted = {document.source for document in documents if document.source not in self._previous}
         self._previous |= dict.fromkeys(wanted, ("", Document("")))
-        entries = (entry for entry in self.nights.entries() if entry.account == self.account)
-        rows = latest_rows(entries, MANIFEST_TABLE, wanted, lambda row: row.get("source"))
+        rows = latest_rows(self._entries(wanted), MANIFEST_TABLE, wanted, lambda row: row.get("source"))
         for entry, row in await in_thread(list, rows):
             self._previous[row["source"]] = entry.night.at, Document.from_record(row)
 
@@ -257,6 +273,8 @@ class EarlierDocuments:
             days = self.nights.night.days_since(previous.failed_since or at)
             days_before = days - self.nights.night.days_since(at)
             return days // PAGE_RETRY_DAYS > days_before // PAGE_RETRY_DAYS
+        if document.listed_version and document.listed_version == previous.source_version:
+            return False
         version = await self._version(document)
         return version is None or version != previous.source_version
 

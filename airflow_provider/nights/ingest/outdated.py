@@ -43,16 +43,21 @@ async def find_outdated(
     by_key = {document.key: document for document in documents}
     outdated: dict[str, Outdated | ComplianceError] = {}
     # Listings are quicker than a request for each, but never decide that something is outdated.
-    sources = [document.address for document in by_key.values() if document.source_version]
+    sources = [
+        document.address
+        for document in by_key.values()
+        if document.source_version and not document.listed_version
+    ]
     texts = [document.path for document in by_key.values() if document.path]
     infos = await find_infos([*sources, *texts], SOURCE_SECONDS)
 
     async def check(key: str) -> None:
         document = by_key[key]
         unread: Outdated | ComplianceError | None = None
-        version, info = document.source_version, infos.get(document.address, {})
+        version = document.source_version
+        listed = document.listed_version or version_in(infos.get(document.address, {}))
         try:
-            if version and version_in(info) != version and await read_version(document) != version:
+            if version and listed != version and await read_version(document) != version:
                 outdated[key] = Outdated.SOURCE
                 return
         except ComplianceStorageDeniedError:

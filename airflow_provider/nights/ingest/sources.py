@@ -6,22 +6,32 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import count
+from typing import Any, NamedTuple
 
-from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceStorageError
+from airflow_provider.exceptions import (
+    ComplianceError,
+    ComplianceInputError,
+    ComplianceStorageDeniedError,
+    ComplianceStorageError,
+)
 from airflow_provider.redaction.text import one_line
+from airflow_provider.runtime.object_paths import LOCAL_SCHEMES
 from airflow_provider.runtime.params import as_list
-from airflow_provider.storage.atomic import put_sync
-from airflow_provider.storage.jsonl import SUFFIXES, read_lines, to_lines
+from airflow_provider.storage.infos import list_folder
+from airflow_provider.storage.jsonl import SUFFIXES, read_lines
 from airflow_provider.storage.layout import OWN_FOLDERS, WORK_FOLDER
 from airflow_provider.storage.locations import Location, storage_errors
-from airflow_provider.storage.names import digest, printable
+from airflow_provider.storage.names import printable
+from airflow_provider.storage.sources import version_in
 
 log = logging.getLogger(__name__)
 
 SHARDS = f"{WORK_FOLDER}/shards"
 JSON_LISTS = (*SUFFIXES, ".ndjson")
+LISTED_VERSION = "listed_version"  # in a list file of ours
 LISTS = (*JSON_LISTS, ".txt", ".lst")  # none of these is a document for the service
 SOURCE_KEYS = ("source", "url", "uri", "path", "file")
 WINDOWS_PATH = re.compile(r"[A-Za-z]:[\\/]|\\\\")
@@ -29,65 +39,75 @@ DOCUMENTS = (".pdf", ".docx")
 TEMPORARY_PREFIXES = ("~$", "._")  # of temporary files of Word and macOS
 TEMPORARY_FOLDER = "__MACOSX"
 PATTERN = frozenset("*?[")
+DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+
+Listed = tuple[str, Mapping[str, Any]]  # a path or URI, and what its store says of it
 
 
-def chunk(items: Any, size: int) -> Any:
-    """Split a list for `.expand()`: a list into lists, the result of a task into the result of another.
+class Found(NamedTuple):
+    """A document that was found; they are in order by place and source.
 
-    :param items: a list, or the result of a task
-    :param size: how many items a chunk has at most
+    :param place: of what names it among all sources
+    :param version: of a file, as a listing has it; empty if it was not listed
     """
-    if size < 1:
-        raise ValueError(f"size must be at least 1, not {size!r}.")
-    if hasattr(items, "operator"):  # the result of a task
-        from airflow.providers.common.compat.sdk import task
 
-        return task(task_id=f"chunk_{items.operator.task_id}")(_chunk)(items, size)
-    return _chunk(items, size)
+    place: int
+    source: str
+    version: str = ""
 
 
-def _chunk(items: Any, size: int) -> list[list[Any]]:
-    many = list(items)
-    return [many[start : start + size] for start in range(0, len(many), size)]
+def resolve(given: Any) -> dict[str, str]:
+    """Return the version of each source, where a listing has it, in order.
 
-
-def list_shards(sources: Any, destination: str, size: int) -> list[str]:
-    """List all documents; write a list file for each shard, and return their URIs.
-
-    A file is never changed: its name contains the digest of its lines.
-
-    :param sources: as of `ComplianceIngestOperator`
-    :param destination: of the night; the files go below `_work/`
-    :param size: documents per shard
+    :param given: see `find_sources`
     """
-    from airflow_provider.redaction.text import plural  # not while a DAG is parsed
-
-    folder = Location.to_write(destination) / SHARDS
-    found = resolve(sources)
-    if not found:
-        raise ComplianceInputError(
-            "There are no documents: `sources` lists nothing. Check the path, and whether it can be read."
-        )
-    uris = []
-    for start in range(0, len(found), size):
-        lines = to_lines({"source": source} for source in found[start : start + size])
-        file = folder / f"{start // size:05}-{digest(lines.decode())}.jsonl"
-        put_sync(file, lines)
-        uris.append(file.uri)
-    log.info("Listed %s in %s below '%s'.", plural(len(found)), plural(len(uris), "shard"), folder)
-    return uris
+    return merge(sorted(find_sources(given)))
 
 
-def resolve(given: Any) -> list[str]:
-    """Return all sources, in order and de-duplicated.
+def merge(documents: Iterable[Found]) -> dict[str, str]:
+    """Return the version of each document, once, in the given order."""
+    versions: dict[str, str] = {}
+    for _, source, version in documents:
+        versions[source] = versions.get(source) or version
+    return versions
 
-    A source of one document is returned as it is: whether it can be read shows when it is submitted. A source
+
+def find_sources(given: Any) -> Iterator[Found]:
+    """Yield all documents, page by page of a listing; one that is named twice comes twice.
+
+    A source of one document is yielded as it is: whether it can be read shows when it is submitted. A source
     of many is an error if it can't be listed: the number of missing documents would be unknown.
 
     :param given: one or many of: a URL, a path or URI, a pattern, a folder (ends with `/`), a file with a
         list of these (`.jsonl`, `.ndjson`, `.txt`, `.lst`)
     """
-    return list(dict.fromkeys(source for item in _items(given) for source in _expand(item, is_listed=False)))
+    places = count()
+    for item in _items(given):
+        yield from _expand(item, places, is_listed=False)
+
+
+def normalize(source: str) -> str:
+    """Return the one spelling of a source whose other spellings certainly name the same document."""
+    scheme, separator, rest = source.partition("://")
+    if not separator:
+        is_path = not WINDOWS_PATH.match(source)
+        return _without_dots(source) if is_path and "./" in source else source
+    scheme = scheme.lower()
+    if scheme in LOCAL_SCHEMES:
+        return f"{scheme}://{_without_dots(rest) if './' in rest else rest}"
+    if not is_page(f"{scheme}://"):
+        return f"{scheme}://{rest}"
+    end = re.search("[/?#]|$", rest).start()  # type: ignore[union-attr]  # the end always matches
+    login, at, host = rest[:end].rpartition("@")
+    host = host.lower().removesuffix(DEFAULT_PORTS[scheme])
+    path, mark, query = rest[end:].partition("?")
+    return f"{scheme}://{login}{at}{host}{_without_dots(path) if '/.' in path else path}{mark}{query}"
+
+
+def _without_dots(path: str) -> str:
+    """Return a path without segments that are a dot."""
+    path = re.sub(r"(?<=/)(?:\./)+", "", path)
+    return re.sub(r"^(?:\./)+(?=.)", "", path)
 
 
 def _items(given: Any) -> Iterator[str]:
@@ -106,30 +126,44 @@ def is_page(source: str) -> bool:
     return source.lower().startswith(("http://", "https://"))
 
 
-def _expand(source: str, *, is_listed: bool) -> list[str]:
+def _expand(
+    source: str, places: Iterator[int], *, version: str = "", is_listed: bool = True
+) -> Iterator[Found]:
+    place = next(places)
     has_pattern, is_list = not PATTERN.isdisjoint(source), source.lower().endswith(LISTS)
-    is_many = has_pattern or is_list or source.endswith("/")
-    if not is_many or is_page(source) or WINDOWS_PATH.match(source):
-        return [source]
+    one = Found(place, normalize(source), version)
+    if not (has_pattern or is_list or source.endswith("/")) or is_page(source) or WINDOWS_PATH.match(source):
+        yield one
+        return
     try:
         location = Location(source)
     except ComplianceInputError:
-        return [source]
+        yield one
+        return
     if not (location.is_local or location.is_object_store or _is_store(location)):
-        return [source]  # such as a mistyped URL
+        yield one  # such as a mistyped URL
+        return
     with storage_errors(location, "searched"):
         location.fs.invalidate_cache()
-        if has_pattern and not _exists(location):
-            found = _files_matching(location)
-            # Without a star it is more likely a missing file, which must become a row.
-            return found if found or "*" in source or source.endswith("/") else [source]
-        if source.endswith("/"):
-            return _documents_below(location)
-    if not is_list:
-        return [source]
-    if is_listed:
+        is_pattern = has_pattern and not _exists(location)
+    if is_pattern or source.endswith("/"):
+        location.check_absolute("source")
+        is_empty = True
+        listed = _files_matching(location) if is_pattern else _documents_below(location)
+        with storage_errors(location, "searched"):
+            for uri, info in listed:
+                is_empty = False
+                yield Found(place, normalize(uri), version_in(info))
+        # Without a star it is more likely a missing file, which must become a row.
+        if is_empty and is_pattern and "*" not in source and not source.endswith("/"):
+            yield one
+    elif not is_list:
+        yield one
+    elif is_listed:
         raise ComplianceInputError(f"'{location}' is a list in a list: add it to `sources` itself.")
-    return [found for line in _listed(location) for found in _expand(line, is_listed=True)]
+    else:
+        for line, known in _listed(location):
+            yield from _expand(line, places, version=known)
 
 
 def _is_store(location: Location) -> bool:
@@ -139,38 +173,46 @@ def _is_store(location: Location) -> bool:
         return False
 
 
-def _listed(location: Location) -> list[str]:
+def _listed(location: Location) -> Iterator[tuple[str, str]]:
+    """Yield what a list names, and the version of each file that we have listed ourselves."""
+    is_json, number = location.path.lower().endswith(JSON_LISTS), 0
     try:
-        content = b"".join(read_lines(location))
+        for line in read_lines(location):
+            if b"\0" in line:
+                raise ComplianceInputError(
+                    f"The list '{location}' is not UTF-8: it has null bytes, like UTF-16. Save it as UTF-8."
+                )
+            for part in (line if number else line.removeprefix(b"\xef\xbb\xbf")).splitlines():
+                number += 1
+                # Bytes that are not UTF-8 may be a file name.
+                text = part.decode("utf-8", "surrogateescape").strip()
+                if is_json and text:
+                    yield _entry(text, location, number)
+                elif text and not text.startswith("#"):
+                    yield text, ""
     except FileNotFoundError:
+        is_ours = f"/{SHARDS}/" in location.path
+        advice = "Clear list_documents, which writes it." if is_ours else "Create it or correct the path."
         raise ComplianceStorageError(
-            f"The list '{location}' can't be read: there is no such file. Create it or correct the path."
+            f"The list '{location}' can't be read: there is no such file. {advice}"
         ) from None
-    if b"\0" in content:
-        raise ComplianceInputError(
-            f"The list '{location}' is not UTF-8: it has null bytes, like UTF-16. Save it as UTF-8."
-        )
-    content = content.removeprefix(b"\xef\xbb\xbf")
-    # Bytes that are not UTF-8 may be a file name.
-    lines = [line.decode("utf-8", "surrogateescape").strip() for line in content.splitlines()]
-    if location.path.lower().endswith(JSON_LISTS):
-        return [_entry(line, location, number) for number, line in enumerate(lines, 1) if line]
-    return [line for line in lines if line and not line.startswith("#")]
 
 
-def _entry(line: str, location: Location, number: int) -> str:
+def _entry(line: str, location: Location, number: int) -> tuple[str, str]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise ComplianceInputError(f"Line {number} of '{location}' is not valid JSON: {error}.") from None
+    version = ""
     if isinstance(value, dict) and not value.keys().isdisjoint(SOURCE_KEYS):
+        version = str(value.get(LISTED_VERSION) or "")
         value = next((value[key] for key in SOURCE_KEYS if value.get(key)), "")
     if not isinstance(value, str):
         raise ComplianceInputError(
             f"Line {number} of '{location}' has no source: write a string, or an object with one of "
             f"{', '.join(SOURCE_KEYS)}."
         )
-    return value if value.strip() else ""
+    return value if value.strip() else "", version
 
 
 def _exists(location: Location) -> bool:
@@ -182,7 +224,7 @@ def _exists(location: Location) -> bool:
     return True
 
 
-def _files_matching(pattern: Location) -> list[str]:
+def _files_matching(pattern: Location) -> Iterator[Listed]:
     """Return all files that match; a pattern that ends with `/` means documents below matching folders."""
     from fsspec.utils import glob_translate
 
@@ -193,18 +235,21 @@ def _files_matching(pattern: Location) -> list[str]:
     except ValueError as error:
         raise ComplianceInputError(f"'{pattern}' is not a valid pattern: {error}.") from None
     if "*" not in pattern.uri and not is_folder and not pattern.fs.isdir(root):
-        return []
+        return
     if is_folder:
         found = _select(pattern, root, None, wanted)
-        if not found and "*" not in pattern.uri and not pattern.is_object_store:
+        if first := next(found, None):
+            yield first
+            yield from found
+        elif "*" not in pattern.uri and not pattern.is_object_store:
             raise _missing(pattern, "There is no folder of that name, and no folder matches.")
-        return found
+        return
     # Only a flat listing shows keys with an empty part, such as `a//b`.
     depth = None if "**" in rest or "//" in pattern.path else rest.count("/") + 1
-    return _select(pattern, root, depth, wanted, endings=("",))
+    yield from _select(pattern, root, depth, wanted, endings=("",))
 
 
-def _documents_below(folder: Location) -> list[str]:
+def _documents_below(folder: Location) -> Iterator[Listed]:
     """Return all documents below a folder."""
     return _select(folder, _own_path(folder), None)
 
@@ -226,10 +271,11 @@ def _select(
     depth: int | None,
     wanted: re.Pattern[str] | None = None,
     endings: tuple[str, ...] = DOCUMENTS,
-) -> list[str]:
+) -> Iterator[Listed]:
     """Select files below a folder: those that match, are documents, and neither temporary nor our own."""
-    found: list[str] = []
     ignored: Counter[str] = Counter()
+    is_empty, start = True, source.uri.partition("://")[0] + "://" if "://" in source.uri else ""
+    start += f"{source.conn_id}@" if source.conn_id else ""
     for path, info in _files(source, root, depth):
         if wanted and not wanted.match(path):
             continue
@@ -244,15 +290,13 @@ def _select(
         elif info.get("islink") and source.fs.isdir(path):
             ignored["links to folders"] += 1
         else:
-            found.append(path)
+            is_empty = False
+            yield f"{start}{path}", info
     if ignored:
         counts = ", ".join(f"{number} {what}" for what, number in sorted(ignored.items()))
         log.info("Ignored in '%s': %s.", one_line(str(source)), counts)
-    if not found:
+    if is_empty:
         log.warning("Nothing matches '%s'.", one_line(str(source)))
-    start = source.uri.partition("://")[0] + "://" if "://" in source.uri else ""
-    conn = f"{source.conn_id}@" if source.conn_id else ""
-    return [f"{start}{conn}{path}" for path in sorted(found)]
 
 
 def _is_output(path: str) -> bool:
@@ -261,7 +305,7 @@ def _is_output(path: str) -> bool:
     return not OWN_FOLDERS.isdisjoint(folders) and not path.lower().endswith(DOCUMENTS)
 
 
-def _files(source: Location, root: str, depth: int | None) -> Iterator[tuple[str, dict[str, Any]]]:
+def _files(source: Location, root: str, depth: int | None) -> Iterator[Listed]:
     """Iterate over all files below a folder, to a depth; a folder that can't be listed is an error.
 
     fsspec's own `glob` and `walk` take such a folder for empty, and so lose documents silently.
@@ -270,37 +314,29 @@ def _files(source: Location, root: str, depth: int | None) -> Iterator[tuple[str
     if has_folders and not fs.isdir(root := root or "/"):
         raise _missing(source, f"There is no folder '{printable(root)}'.")
     is_empty = True
-    for path, info in _walk(fs, root, depth) if has_folders or depth else _flat(fs, root):
+    for path, info in _walk(fs, root, depth, is_flat=not (has_folders or depth)):
         is_empty = False
         yield path, info
     if is_empty and not has_folders and not fs.exists(source.container):
-        raise _missing(source, f"There is no bucket or container '{source.container}'.")
+        raise ComplianceStorageDeniedError(
+            f"'{source}' can't be searched: There is no bucket or container '{source.container}'. "
+            f"{source.container_advice}"
+        )
 
 
-def _flat(fs: Any, root: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """List everything with a prefix: fewer requests than one for each folder."""
-    try:
-        found = fs.find(root, detail=True)
-    except FileNotFoundError:
-        return
-    if isinstance(found, dict):  # not where the prefix is an object itself, on Azure
-        yield from ((path, info) for path, info in found.items() if path != root)
-
-
-def _walk(fs: Any, root: str, depth: int | None) -> Iterator[tuple[str, dict[str, Any]]]:
+def _walk(fs: Any, root: str, depth: int | None, *, is_flat: bool) -> Iterator[Listed]:
+    """Iterate over all files below a folder; flat needs fewer requests than one for each folder."""
     folders = [(root, 1)]
     while folders:
         folder, level = folders.pop()
-        try:
-            entries = fs.ls(folder, detail=True)
-        except FileNotFoundError:  # nothing below that prefix, or removed since
-            continue
-        for info in entries:
-            path = info["name"].rstrip("/")
-            if info["type"] != "directory":
-                yield path, info
-            elif path != folder and (depth is None or level < depth):
-                folders.append((path, level + 1))
+        with suppress(FileNotFoundError):  # nothing below that prefix, or removed since
+            for info in list_folder(fs, folder, is_flat=is_flat):
+                path = info["name"].rstrip("/")
+                if info["type"] != "directory":
+                    if not info["name"].endswith("/") and path != folder:
+                        yield path, info
+                elif path != folder and (depth is None or level < depth):
+                    folders.append((path, level + 1))
 
 
 def _missing(source: Location, problem: str) -> ComplianceError:

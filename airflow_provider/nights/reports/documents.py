@@ -70,7 +70,7 @@ class DocumentTables:
         nights: dict[Night, DocumentNight] = defaultdict(DocumentNight)
 
         def rows(kind: str, table: str) -> Iterator[tuple[DocumentNight, Row]]:
-            for at, entries in islice(self._by_night(kind, table), MAX_NIGHTS):
+            for at, entries in islice(self._by_night(kind, table, [source]), MAX_NIGHTS):
                 # Tables of assessments and decisions have other keys than sources.
                 some = entries_with(entries, table, [source]) if kind == "ingest" else entries
                 for entry in reversed(list(some)):
@@ -91,10 +91,15 @@ class DocumentTables:
             night.date = at.date if days[at.date] == 1 else at.at[:16].replace("T", " ")
         return [nights[at] for at in sorted(nights, key=lambda at: (at.at, at.run), reverse=True)]
 
-    def _by_night(self, kind: str, table: str) -> Iterator[tuple[Night, list[Entry]]]:
-        """Iterate over the entries that have a table, by the run that published them, newest first."""
+    def _by_night(
+        self, kind: str, table: str, sources: Collection[str] = ()
+    ) -> Iterator[tuple[Night, list[Entry]]]:
+        """Iterate over the entries that have a table, by the run that published them, newest first.
+
+        :param sources: only those that may have one of these documents
+        """
         tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()
-        nights = EarlierNights(self.root, kind, Night(tomorrow, ""), TaskKey("", ""))
+        nights = EarlierNights(self.root, kind, Night(tomorrow, ""), TaskKey("", ""), sources)
         counted = (
             entry
             for entry in nights.entries()

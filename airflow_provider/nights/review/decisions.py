@@ -14,14 +14,13 @@ from datetime import date
 from itertools import chain
 from typing import Any
 
-from airflow_provider.nights.index.nights import EarlierNights, Night, Table, TaskKey
+from airflow_provider.nights.index.nights import EarlierNights, Night, Table, TaskKey, has_night
 from airflow_provider.nights.review.state import EXPIRED, NO_DECISION
 from airflow_provider.redaction.addresses import redact
 from airflow_provider.redaction.text import one_line
 from airflow_provider.runtime.provenance import instance_of
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.jsonl import TableFile, complete_once, to_lines
-from airflow_provider.storage.layout import NIGHTS
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import digest, safe
 
@@ -87,7 +86,7 @@ def find_root(findings: str, night: str) -> str:
         return ""
     folder = findings
     while (folder := folder.rpartition("/")[0]) and not folder.endswith("/"):
-        if (Location(folder) / NIGHTS / day).list_names():
+        if has_night(Location(folder), "assess", day):
             return folder
     return ""
 

@@ -144,4 +144,4 @@ def test_an_attempt_that_is_overtaken_while_it_publishes_writes_no_entry(
     monkeypatch.setattr(Checkpoint, "publish", publish_late)
     with pytest.raises(exc.ComplianceSupersededError):
         attempts_of(1).run(assess(nights, documents))
-    assert not list(nights.folder.rglob("_nights/*/*"))
+    assert not list(nights.folder.rglob("_nights/**/*.txt"))

@@ -38,7 +38,7 @@ def earlier_rows(tree: Tree) -> set[str]:
         tree.root, "ingest", Night("2026-03-20T00:00:00+00:00", "d/later"), TaskKey("d", "ingest")
     )
     assert all(entry.is_intact(table) for entry in nights.entries() for table in entry.tables)
-    rows = latest_rows(nights.entries(), "manifest", (ANNA, BERT), lambda row: row.get("source"))
+    rows = latest_rows(nights.entries(), "manifest", {ANNA, BERT}, lambda row: row.get("source"))
     return {row["source"] for _, row in rows}
 
 

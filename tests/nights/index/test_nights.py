@@ -5,22 +5,25 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
+from operator import itemgetter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fsspec.implementations.local import LocalFileSystem
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider.exceptions import ComplianceStorageDeniedError, ComplianceStorageError
-from airflow_provider.nights.index import nights
+from airflow_provider.nights.index import nights, ranges
 from airflow_provider.nights.index.nights import EarlierNights, Entry, Night, Table, TaskKey, latest_rows
 from airflow_provider.storage.jsonl import to_lines
-from airflow_provider.storage.locations import Location
+from airflow_provider.storage.locations import Location, read_objects
 
 TASK = TaskKey("dag", "ingest", "0")
+DOCUMENTS = [f"{number}.pdf" for number in range(60)]
 
 
 class Unlistable(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -42,6 +45,17 @@ def reader(root: Path, at: str, run: str = "", task: TaskKey = TASK) -> EarlierN
     return EarlierNights(Location(str(root)), "ingest", Night(at, run or at), task)
 
 
+def shards(root: Path, at: str, sources: set[str], bits: int, run: str = "") -> list[EarlierNights]:
+    """Return the readers of a night in shards, each with its documents."""
+    groups: dict[int, set[str]] = {}
+    for source in sources:
+        groups.setdefault(ranges.hash_of(source) >> (ranges.HASH_BITS - bits), set()).add(source)
+    return [
+        EarlierNights(Location(str(root)), "ingest", Night(at, run or at), TaskKey("d", "i", str(n)), group)
+        for n, group in enumerate(groups.values())
+    ]
+
+
 def publish(earlier: EarlierNights, *sources: str, account: str = "a") -> Entry:
     rows = [{"source": source, "night": earlier.night.at} for source in sources]
     name = earlier.night.run + "".join(vars(earlier.task).values())
@@ -53,7 +67,7 @@ def publish(earlier: EarlierNights, *sources: str, account: str = "a") -> Entry:
 
 def found(earlier: EarlierNights, *sources: str, **options: Any) -> dict[str, str]:
     entries = earlier.entries(**options)
-    rows = latest_rows(entries, "manifest", sources, lambda row: row.get("source"))
+    rows = latest_rows(entries, "manifest", set(sources), lambda row: row.get("source"))
     return {row["source"]: row["night"] for _, row in rows}
 
 
@@ -178,7 +192,7 @@ def test_shards_that_a_cleared_run_no_longer_has_do_not_count(tmp_path: Path) ->
     stale = publish(reader(tmp_path, "2026-11-01", task=two), "b")
     publish(reader(tmp_path, "2026-11-01", task=one), "a", "b")
     entries = list(reader(tmp_path, "2026-11-02", task=two).entries())
-    rows = latest_rows(entries, "manifest", ["a", "b"], lambda row: row["source"])
+    rows = latest_rows(entries, "manifest", {"a", "b"}, lambda row: row["source"])
     assert {entry.task for entry, _ in rows} == {one}
     assert entries[-1].path == stale.path
 
@@ -230,7 +244,7 @@ def test_a_row_that_does_not_count_leaves_its_key_to_an_older_night(tmp_path: Pa
     publish(reader(tmp_path, "2026-11-02"), "a")
     entries = reader(tmp_path, "2026-11-03").entries()
     rows = latest_rows(
-        entries, "manifest", ["a"], lambda row: None if row["night"] == "2026-11-02" else row["source"]
+        entries, "manifest", {"a"}, lambda row: None if row["night"] == "2026-11-02" else row["source"]
     )
     assert [row["night"] for _, row in rows] == ["2026-11-01"]
 
@@ -304,6 +318,62 @@ def test_a_folder_with_the_name_of_an_entry_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / entry.path
     path.with_name(f"{path.name[:-8]}0000.txt").mkdir()
     assert found(reader(tmp_path, "2026-11-02"), "a") == {"a": "2026-11-01"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sets(st.sampled_from(DOCUMENTS), min_size=1), st.integers(0, 5)), min_size=1, max_size=6
+    )
+)
+def test_each_document_is_found_whatever_the_shards_of_its_nights_were(
+    history: list[tuple[set[str], int]],
+) -> None:
+    latest: dict[str, str] = {}
+    with TemporaryDirectory() as folder:
+        for number, (sources, bits) in enumerate(history, 1):
+            at = f"2026-11-{number:02}"
+            for shard in shards(Path(folder), at, sources, bits):
+                expected = {source: latest[source] for source in shard._sources if source in latest}
+                assert found(shard, *shard._sources) == expected
+                wanted = set(shard._sources)
+                rows = latest_rows(shard.entries(sources=wanted), "manifest", wanted, itemgetter("source"))
+                assert {row["source"]: row["night"] for _, row in rows} == expected
+                publish(shard, *shard._sources)
+            latest |= dict.fromkeys(sources, at)
+
+
+def test_a_shard_reads_what_is_its_own_however_many_shards_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new document, which no night has, makes a shard look at all nights, but only at its own range."""
+    documents = {f"s3://b/{number}.pdf" for number in range(2000)}
+    for night in range(1, 6):
+        for shard in shards(tmp_path, f"2026-11-{night:02}", documents, 6 if night < 4 else 5):
+            publish(shard, *shard._sources)
+    [first, *_] = shards(tmp_path, "2026-11-06", documents, 6)
+    read = list[str]()
+
+    def count(folder: Location, paths: list[str]) -> Any:
+        read.extend(paths)
+        return read_objects(folder, paths)
+
+    monkeypatch.setattr("airflow_provider.nights.index.nights.read_objects", count)
+    new = "s3://b/new.pdf"
+    first._sources = {*first._sources, new}
+    assert found(first, new) == {}
+    assert len(read) == 5
+    assert {path.split("/")[-2] for path in read} == {first._range.name, first._range.widen(5).name}
+
+
+def test_an_attempt_with_other_documents_replaces_the_entry_of_the_one_before(tmp_path: Path) -> None:
+    documents = [f"{number}.pdf" for number in range(64)]
+    few = [source for source in documents if ranges.hash_of(source) >> 30 == 0]
+    task = TaskKey("d", "t")
+    for sources in (documents, few, documents):
+        nights_of = EarlierNights(Location(str(tmp_path)), "ingest", Night("2026-11-01", "r"), task, sources)
+        entry = publish(nights_of, *sources)
+        assert [path.name for path in tmp_path.rglob("*.txt")] == [Path(entry.path).name]
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ class Outcome:
         return {
             str(path.relative_to(self.destination))
             for path in self.destination.rglob("*")
-            if path.is_file() and path.name not in own and path.parent.parent.name != "_nights"
+            if path.is_file() and path.name not in own and "_nights" not in path.parts
         }
 
 

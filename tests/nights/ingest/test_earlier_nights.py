@@ -552,6 +552,6 @@ def test_an_attempt_that_was_overtaken_does_not_replace_the_entry_of_the_newer_o
     monkeypatch.setattr(Checkpoint, "publish", overtaken)
     with pytest.raises(exc.ComplianceSupersededError):
         shard.run(1, attempts)
-    assert not list(shard.folder.rglob("_nights/*/*.txt"))
+    assert not list(shard.folder.rglob("_nights/**/*.txt"))
     shard.run(1, attempts)
-    assert len(list(shard.folder.rglob("_nights/*/*.txt"))) == 1
+    assert len(list(shard.folder.rglob("_nights/**/*.txt"))) == 1

@@ -169,7 +169,7 @@ def test_a_task_that_is_killed_before_its_work_starts_submits_nothing(
 ) -> None:
     task, resolve = ingest(corpus.sources, outcome), sources.resolve
 
-    def resolve_killed(given: Any) -> list[str]:
+    def resolve_killed(given: Any) -> dict[str, str]:
         task.on_kill()
         return resolve(given)
 

@@ -18,7 +18,7 @@ from fsspec import AbstractFileSystem
 
 from airflow_provider.client.http.uploads import MultipartUpload
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
-from airflow_provider.nights.ingest.sources import resolve
+from airflow_provider.nights.ingest import sources
 from airflow_provider.operators.ingest import chunk
 from airflow_provider.runtime import object_paths
 from airflow_provider.storage import locations
@@ -66,6 +66,10 @@ class FlatStore(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
         if not found:
             raise FileNotFoundError(path)
         return [{"name": name, "type": kind, "size": 1} for name, kind in found.items()]
+
+
+def resolve(given: Any) -> list[str]:
+    return list(sources.resolve(given))
 
 
 @pytest.fixture
@@ -337,7 +341,16 @@ def test_a_fingerprint_changes_with_the_file(folder: Path) -> None:
 
 
 def test_a_list_is_split_for_mapping() -> None:
-    assert chunk([1, 2, 3, 4, 5], 2) == [[1, 2], [3, 4], [5]]
+    items = [f"{number}.pdf" for number in range(50)]
+    chunks = chunk(items, 10)
+    assert sorted(source for one in chunks for source in one) == sorted(items)
+    assert max(map(len, chunks)) <= 10
+    more = chunk([*items[1:], "new.pdf"], 10)  # neighbors stay together
+    assert [one for one in more if set(one) <= set(items)] == [
+        [source for source in one if source != "0.pdf"]
+        for one in chunks
+        if not any("new.pdf" in other and set(other) & set(one) for other in more)
+    ]
     assert chunk([], 2) == []
     with pytest.raises(ValueError, match="at least 1"):
         chunk([1], 0)

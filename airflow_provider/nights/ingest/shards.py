@@ -1,0 +1,201 @@
+"""The shards of a night: each is a list of the documents whose hashes start with the same bits.
+
+So a document stays with the same neighbors from night to night, whatever comes and goes: what earlier nights
+have left of a shard is in one or two places.
+"""
+
+from __future__ import annotations
+
+import logging
+import marshal
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.nights.index.ranges import HASH_BITS, MAX_BITS, hash_of
+from airflow_provider.nights.ingest.sources import LISTED_VERSION, SHARDS, Found, find_sources, merge
+from airflow_provider.redaction.addresses import redact
+from airflow_provider.storage.atomic import put_sync
+from airflow_provider.storage.jsonl import to_lines
+from airflow_provider.storage.locations import Location
+
+log = logging.getLogger(__name__)
+
+SHARD_SIZE = 1000  # documents, as long as Airflow maps as many shards
+BUCKET_BITS = 8
+BUFFER_BYTES = 1 << 16  # of a bucket, before it goes to the disk
+# Of a list file: how many shards there are, the position of this one among those that have documents, and its
+# number, which says which hashes it has.
+LIST_NAME = re.compile(r"(\d{5})-(\d{5})-[0-9a-f]+\.jsonl")
+LIST_PATH = re.compile(rf".*/{SHARDS}/(\d{{5}})/\d{{5}}-(\d{{5}})-[0-9a-f]+\.jsonl")
+
+
+def chunk(items: Any, size: int) -> Any:
+    """Split a list for `.expand()`: a list into lists, the result of a task into the result of another.
+
+    By hashes, so that a document stays in the same chunk from night to night.
+
+    :param items: a list, or the result of a task
+    :param size: how many items a chunk has at most
+    """
+    if size < 1:
+        raise ValueError(f"size must be at least 1, not {size!r}.")
+    if hasattr(items, "operator"):  # the result of a task
+        from airflow.providers.common.compat.sdk import task
+
+        return task(task_id=f"chunk_{items.operator.task_id}")(_chunk)(items, size)
+    return _chunk(items, size)
+
+
+def _chunk(items: Any, size: int) -> list[list[Any]]:
+    many = list(items)
+    bits = _bits(len(many), size)
+    groups: dict[int, list[Any]] = {}
+    for item in many:
+        groups.setdefault(_hash(str(item)) >> (HASH_BITS - bits), []).append(item)
+    return [
+        group[start : start + size]
+        for _, group in sorted(groups.items())
+        for start in range(0, len(group), size)
+    ]
+
+
+def _bits(number: int, size: int) -> int:
+    """Return how many bits of their hashes split documents into shards of about a size."""
+    return (max(1, -(-number // size)) - 1).bit_length()
+
+
+def _hash(source: str) -> int:
+    return hash_of(redact(source))
+
+
+def list_shards(sources: Any, destination: str, size: int | None, most: int) -> list[str]:
+    """List all documents in constant memory; write a list file for each shard, and return their URIs.
+
+    A file is never changed. If the task is cleared, it writes other files, but of as many shards as before,
+    and each has its place, so that each document finds what was done with it.
+
+    :param sources: as of `ComplianceIngestOperator`
+    :param destination: of the night; the files go below `_work/`
+    :param size: about how many documents a shard has; None for as many as Airflow needs it to have
+    :param most: how many shards Airflow maps
+    """
+    from airflow_provider.redaction.text import plural  # not while a DAG is parsed
+
+    folder = Location.to_write(destination) / SHARDS
+    with TemporaryDirectory(prefix="shards-") as temporary:
+        buckets = _Buckets(Path(temporary))
+        for found in find_sources(sources):
+            buckets.add(found)
+        if not buckets.total:
+            raise ComplianceInputError(
+                "There are no documents: `sources` lists nothing. Check the path, and whether it can be read."
+            )
+        bits = _choose_bits(folder, buckets.total, size, most)
+        if buckets.secret:
+            log.warning(
+                "Addresses such as '%s' contain a login or a signature, which the lists below '%s' keep: use "
+                "the URI of the object with a connection instead.",
+                redact(buckets.secret),
+                folder,
+            )
+        uris = _write(folder / f"{1 << bits:05}", bits, buckets)
+    log.info("Listed %s in %s below '%s'.", plural(buckets.total), plural(len(uris), "shard"), folder)
+    return uris
+
+
+def _choose_bits(folder: Location, total: int, size: int | None, most: int) -> int:
+    known = [int(name) for name in folder.list_names() if name.isdecimal()]
+    if known:
+        bits = known[0].bit_length() - 1
+    elif size:
+        bits = _bits(total, size)
+    else:
+        bits = min(_bits(total, SHARD_SIZE), max(0, (most // 2).bit_length() - 1))
+    if 1 << bits > min(most, 1 << MAX_BITS):
+        fits = -(-total // (1 << min(most.bit_length() - 1, MAX_BITS)))
+        raise ComplianceInputError(
+            f"{total:,} documents with shard_size={size or SHARD_SIZE} are {1 << bits:,} shards, but Airflow "
+            f"maps at most {most:,} ([core] max_map_length). Set shard_size to at least {fits:,} or leave it "
+            "out, or raise max_map_length."
+        )
+    return bits
+
+
+def _write(folder: Location, bits: int, buckets: _Buckets) -> list[str]:
+    """Write the lists; those that were there keep their places, even if they are empty now."""
+    named = filter(None, map(LIST_NAME.fullmatch, folder.list_names()))
+    places = {int(match[2]): int(match[1]) for match in named}
+    uris: dict[int, str] = {}
+    for number, documents in buckets.shards(bits):
+        if documents or number in places:
+            place = places.setdefault(number, len(places))
+            lines = to_lines(
+                {"source": source, LISTED_VERSION: version} if version else {"source": source}
+                for source, version in documents.items()
+            )
+            file = folder / f"{place:05}-{number:05}-{secrets.token_hex(6)}.jsonl"
+            put_sync(file, lines, is_private=True)
+            uris[place] = file.uri
+    return [uris[place] for place in sorted(uris)]
+
+
+class _Buckets:
+    """Documents by the first bits of their hashes, in files once there are many.
+
+    :ivar secret: an address with a login or a signature, if there is one
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.total, self.secret = 0, ""
+        self._folder = folder
+        self._buffers = [bytearray() for _ in range(1 << BUCKET_BITS)]
+
+    def add(self, found: Found) -> None:
+        """Add a document."""
+        address = redact(found.source)
+        if address != found.source:
+            self.secret = self.secret or found.source
+        hashed = hash_of(address)
+        bucket = hashed >> (HASH_BITS - BUCKET_BITS)
+        buffer = self._buffers[bucket]
+        buffer += marshal.dumps((hashed, *found))
+        if len(buffer) >= BUFFER_BYTES:
+            with self._file(bucket).open("ab") as file:
+                file.write(buffer)
+            buffer.clear()
+        self.total += 1
+
+    def shards(self, bits: int) -> Iterator[tuple[int, dict[str, str]]]:
+        """Yield the number of each shard, and the versions of its documents, in order."""
+        several = 1 << max(0, BUCKET_BITS - bits)  # buckets of one shard
+        for start in range(0, len(self._buffers), several):
+            first = (start << bits) >> BUCKET_BITS
+            shards: list[list[Found]] = [[] for _ in range(1 << max(0, bits - BUCKET_BITS))]
+            for bucket in range(start, start + several):
+                for hashed, *found in self._read(bucket):
+                    shards[(hashed >> (HASH_BITS - bits)) - first].append(Found(*found))
+            for number, documents in enumerate(shards, first):
+                yield number, merge(sorted(documents))
+
+    def _read(self, bucket: int) -> Iterator[Any]:
+        path = self._file(bucket)
+        with path.open("ab") as file:
+            file.write(self._buffers[bucket])
+        with path.open("rb") as file:
+            while file.peek(1):
+                yield marshal.load(file)  # noqa: S302 - written above
+
+    def _file(self, bucket: int) -> Path:
+        return self._folder / str(bucket)
+
+
+def shard_folder(sources: Any) -> str:
+    """Return the folder of a shard's texts, below the destination; empty if there is only one shard."""
+    given = sources[0] if isinstance(sources, list | tuple) and len(sources) == 1 else sources
+    match = LIST_PATH.fullmatch(given) if isinstance(given, str) else None
+    return f"shard-{match[2]}/" if match and int(match[1]) > 1 else ""
