@@ -61,8 +61,8 @@ def compliance_night(
     :param destination: root of all nights, such as `s3://conn_id@bucket/nights/`
     :param frameworks: as of `ComplianceAssessOperator`
     :param review: which findings experts are asked about; None for no review. Needs Airflow 3.1
-    :param shard_size: about how many documents a shard has; by default 1,000, and more only if Airflow would
-        map more than half as many shards as it can: `[core] max_map_length`
+    :param shard_size: about how many documents a shard has; by default 1,000, and more only if these would be
+        more than half as many shards as Airflow maps: `[core] max_map_length`
     :param max_failed: as of `ComplianceIngestOperator`, for each shard and for all assessments
     :param outlets: assets that get an event when the night is closed
     :param options: parameters of the operators inside, for each that has a parameter of that name, and those
