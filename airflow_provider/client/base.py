@@ -19,6 +19,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 from weakref import WeakSet
 
 from airflow_provider.client.batches import BatchLimit
+from airflow_provider.client.clock import ServiceClock
 from airflow_provider.client.exchange import Done, Exchange, ThrottlePause
 from airflow_provider.client.http.network import ca_file, proxy_for
 from airflow_provider.client.http.uploads import DaemonThread
@@ -151,6 +152,7 @@ class SharedState:
         self.tokens = TokenProvider(TokenCache(settings), store)
         self.batch = BatchLimit(settings.batch_size)
         self.service_pause, self.token_pause = ThrottlePause(), ThrottlePause()
+        self.clock = ServiceClock(settings.base_url)
         # An authorized call has succeeded in this process: the credentials are good, and a 401 is transient.
         self.has_worked = False
         _process_bound.add(self)
@@ -229,6 +231,8 @@ class BaseClient(ABC):
                 yield Pause(delay)
             token = (yield from self._token(exchange.refused_token)) if call.authorized else None
             outcome = yield Send(exchange, exchange.next_request(token))
+            if call.authorized and isinstance(outcome, HttpResponse):
+                shared.clock.observe(outcome.headers)
             result = None
             try:
                 result = exchange.evaluate(outcome)
@@ -295,6 +299,11 @@ class BaseClient(ABC):
     def batch_size(self) -> int:
         """How many jobs go into one batch status request now."""
         return self._shared.batch.size
+
+    @property
+    def clock(self) -> ServiceClock:
+        """The clock of the service."""
+        return self._shared.clock
 
     @property
     def throttlings(self) -> int:

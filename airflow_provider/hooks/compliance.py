@@ -22,6 +22,7 @@ from airflow_provider.runtime.non_retryable import fail_without_retry
 if TYPE_CHECKING:  # DAG files import this module: the client and its libraries are imported by the first call
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.client.base import SharedState
+    from airflow_provider.client.clock import ServiceClock
     from airflow_provider.client.findings import Finding
     from airflow_provider.client.http.uploads import FileSource
     from airflow_provider.client.http.wire import HttpResponse
@@ -293,6 +294,11 @@ class ComplianceHook(BaseHook):
     def account_digest(self) -> str:
         """Tells the jobs of one service and account from those of others, which may have the same ids."""
         return self._settings.account_digest
+
+    @property
+    def service_clock(self) -> ServiceClock:
+        """The clock of the service, as far as this process knows it."""
+        return _shared_state(self._settings).clock
 
     @property
     def assessment_payload(self) -> Any:

@@ -222,7 +222,9 @@ class WaitingOperator(ComplianceBaseOperator, ABC):
                 kwargs={"limit": deadline.name, **resumed},
                 timeout=deadline.trigger_timeout,
             )
-        result = wait_in_worker(self.kind, self.hook, ids, self.poll_interval, deadline.at, self.log, accepts)
+        result = wait_in_worker(
+            self.kind, self.hook, ids, self.poll_interval, deadline.seconds, self.log, accepts
+        )
         return self._finish(context, result, deadline, **resumed)
 
     def _make_trigger(self, ids: list[str], deadline: Deadline, **options: Any) -> ComplianceWaitTrigger:
@@ -232,6 +234,7 @@ class WaitingOperator(ComplianceBaseOperator, ABC):
 
         make: Callable[..., ComplianceWaitTrigger]
         make = ComplianceContentTrigger if self.kind is JOBS else ComplianceAssessmentTrigger
+        clock = self.hook.service_clock
         return make(
             self.conn_id,
             ids,
@@ -239,6 +242,8 @@ class WaitingOperator(ComplianceBaseOperator, ABC):
             deadline.at,
             hook_class=check_hook_class(self.hook_class),
             account=self.hook.account_digest,
+            timeout=deadline.seconds,
+            began_at=clock.now() if clock.is_known else 0.0,
             **options,
         )
 

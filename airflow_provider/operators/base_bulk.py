@@ -108,7 +108,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         self.root = root
         self.delete_after = delete_after
         self.document_timeout = as_seconds(document_timeout, "document_timeout")
-        self._stuck_at = math.inf  # when the first of the jobs in flight is
+        self._stuck_in = math.inf  # seconds, until the first of the jobs in flight is
         self.cancel_on_kill = cancel_on_kill
 
     @entry_point
@@ -124,8 +124,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         result: WaitResult,
         deadline: Deadline,
         *,
-        deadline_at: float = 0.0,
-        seconds_left: float = 0.0,
+        seconds_left: float | None = None,
         started_at: str = "",
         **_: Any,
     ) -> dict[str, Any]:
@@ -135,11 +134,10 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         """
         if result.status == "error":
             raise polling_error(result)
-        # `dag.test()` passes on the event alone.
-        deadline = Deadline(deadline.name, deadline_at) if deadline_at else self._deadline(context)
-        if result.status == "success" and deadline.at < time.time():
-            # The trigger has not reached the deadline: this clock may be wrong, so count what it has waited.
-            deadline = Deadline(deadline.name, time.time() + max(0.0, seconds_left - result.seconds))
+        if seconds_left is None:  # `dag.test()` passes on the event alone
+            deadline = self._deadline(context)
+        else:  # by what the trigger has waited: this clock may be wrong
+            deadline = Deadline(deadline.name, max(0.0, seconds_left - result.seconds))
         return self._process(self._run(context, deadline, started_at or now(), is_new_attempt=False))
 
     def _run(self, context: Context, deadline: Deadline, started_at: str, *, is_new_attempt: bool) -> BulkRun:
@@ -147,7 +145,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         from airflow_provider.nights.index.nights import Night
 
         destination, night = Location.to_write(self.destination), Night.of(context)
-        ends_at = self.clock() + deadline.at - time.time()
+        ends_at = self.clock() + deadline.seconds
         root, is_deleting = self._root(destination, night), self._delete_when() == self.deletes_after
         return BulkRun(
             context, deadline, ends_at, started_at, is_new_attempt, destination, root, night, is_deleting
@@ -276,27 +274,26 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
             outdated=outdated, clock=self.clock,
         )  # fmt: skip
         job_ids = await engine.run()
-        self._stuck_at = min((item.stuck_at(self.document_timeout) for item in items), default=math.inf)
+        stuck_at = min((item.stuck_at(self.document_timeout) for item in items), default=math.inf)
+        self._stuck_in = stuck_at - client.clock.now()
         if share < 1:
-            self._stuck_at = min(self._stuck_at, run.deadline.at - reserved)
-        if self._stuck_at <= time.time():  # its job could not be asked for: an outage
-            self._stuck_at = time.time() + options.stuck_pause
+            self._stuck_in = min(self._stuck_in, options.deadline - self.clock())
+        if self._stuck_in <= 0:  # its job could not be asked for: an outage
+            self._stuck_in = options.stuck_pause
         return job_ids
 
     def _defer(self, run: BulkRun, job_ids: list[str]) -> None:
         self.log.info("Waiting for %s %ss in the triggerer.", len(job_ids), self.kind.noun)
         seconds_left = run.ends_at - self.clock()
-        deadline = Deadline(run.deadline.name, time.time() + seconds_left)
         enough = max(1, math.ceil(len(job_ids) * RESUME_FRACTION))
-        wakes = Deadline(deadline.name, min(deadline.at, self._stuck_at))
+        wakes = Deadline(run.deadline.name, min(seconds_left, self._stuck_in))
         self.defer(
             trigger=self._make_trigger(
                 job_ids, wakes, cancel_on_kill=self.cancel_on_kill, enough=enough, is_durable=True
             ),
             method_name="execute_complete",
             kwargs={
-                "limit": deadline.name,
-                "deadline_at": deadline.at,
+                "limit": wakes.name,
                 "seconds_left": seconds_left,
                 "started_at": run.started_at,
             },

@@ -21,6 +21,8 @@ class ComplianceAssessmentTrigger(ComplianceWaitTrigger):
     :param hook_class: module and name of the hook class; the default if empty
     :param is_durable: the next attempt re-attaches to them, even after a clear
     :param account: `account_digest` of the hook at their submit; by default that of the connection
+    :param timeout: seconds until the deadline when the task deferred, which count however clocks differ
+    :param began_at: when it deferred by the clock of the service; 0 if that is not known
     """
 
     kind: ClassVar[JobKind] = ASSESSMENTS

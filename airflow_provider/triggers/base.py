@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, fields
@@ -33,6 +34,8 @@ class _Options:
     is_durable: bool = False
     account: str = ""
     enough: int | None = None
+    timeout: float | None = None
+    began_at: float = 0.0
 
 
 class ComplianceWaitTrigger(_Options, BaseTrigger):
@@ -43,6 +46,9 @@ class ComplianceWaitTrigger(_Options, BaseTrigger):
     :param account: `account_digest` of the hook at their submit; by default that of the connection
     :param enough: after how many the task can go on; by default after all. With it, the event has no records:
         a bulk operator finds thousands of jobs in its journal, and polls them anyway
+    :param timeout: seconds until the deadline when the task deferred, which count however clocks differ
+    :param began_at: when it deferred by the clock of the service, so that a restart of the triggerer does not
+        start the timeout again; 0 if that is not known
     """
 
     kind: ClassVar[JobKind]
@@ -113,11 +119,12 @@ class ComplianceWaitTrigger(_Options, BaseTrigger):
             hook,
             self.ids,
             self.poll_interval,
-            self.deadline,
+            self.deadline - time.time() if self.timeout is None else self.timeout,
             self.log,
             accepts=accepts,
             enough=self.enough,
             account=self.account,
+            began_at=self.began_at,
         )
         if self.enough is not None:
             result.records, result.pending = {}, []

@@ -9,6 +9,7 @@ from airflow_provider.exceptions import ComplianceError, ComplianceJobError
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
+    from airflow_provider.client.clock import ServiceClock
     from airflow_provider.hooks.compliance import ComplianceHook
 
 READ_SECONDS = 30.0  # to read an Airflow connection: a secrets backend may hang
@@ -34,6 +35,11 @@ class PollerConnection:
             f"The connection '{self._hook.conn_id}' leads to another service or account now than when the "
             "job was submitted. A retry submits there."
         )
+
+    @property
+    def clock(self) -> ServiceClock | None:
+        """The clock of the service; None before the client is open."""
+        return self._client.clock if self._client else None
 
     @property
     def has_worked(self) -> bool:

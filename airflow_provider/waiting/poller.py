@@ -22,6 +22,7 @@ from airflow_provider.waiting.rules import LAST_POLL_SECONDS, Accepts, Pace, Pol
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
+    from airflow_provider.client.clock import ServiceClock
     from airflow_provider.hooks.compliance import ComplianceHook
     from airflow_provider.waiting.kinds import JobKind
     from airflow_provider.waiting.results import PollResult
@@ -80,6 +81,11 @@ class Poller:
     def is_over(self) -> bool:
         """It is closed or has failed, or its connection leads elsewhere now: nothing more is added to it."""
         return self._is_closed or self._connection.has_moved
+
+    @property
+    def clock(self) -> ServiceClock | None:
+        """The clock of the service, as soon as the connection is open."""
+        return self._connection.clock
 
     @property
     def has_succeeded(self) -> bool:

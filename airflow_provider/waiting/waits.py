@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 CANCEL_CONCURRENCY = 8
+CLOCK_CHECK_SECONDS = 30.0  # between looks at the clock of the service
+CLOCK_TOLERANCE_SECONDS = 30.0  # of the clock of the service, where nothing has waited as long yet
 CANCEL_SECONDS = 25.0  # Airflow gives a killed trigger 30
 
 
@@ -31,52 +33,63 @@ async def wait(
     hook: ComplianceHook,
     ids: Collection[str],
     poll_interval: float,
-    deadline: float,
+    seconds: float,
     log: Any,
     *,
     accepts: Accepts = accept_final,
     enough: int | None = None,
     poll_first: bool = False,
     account: str = "",
+    began_at: float = 0.0,
 ) -> WaitResult:
-    """Wait until all are in a final state, or until the deadline.
+    """Wait until all are in a final state, or until the time is over.
 
-    :param deadline: seconds since the epoch; the last poll comes after it
+    :param seconds: how long to wait, by the monotonic clock of this process; the last poll comes after that
     :param accepts: whether a record ends the wait for a job
     :param enough: for how many to wait; by default for all, and an error that concerns one job alone ends the
         wait, too
     :param poll_first: poll at once, not when others are polled
     :param account: of the jobs; by default that of the connection
+    :param began_at: when the wait began by the clock of the service, perhaps in a process that has ended;
+        0 if that is not known
     """
     from airflow_provider.waiting.poller import Subscription  # not needed to parse a DAG
 
-    since = time.monotonic()
-    # The wall clock is read once: it may jump, which must neither end a wait nor cancel a job.
-    ends_at = since + deadline - time.time()
+    since = logged_at = time.monotonic()
     ended: dict[str, Record] = {}
     pending = dict.fromkeys(ids)  # a set that keeps the order
     count = len(pending)
     tolerates_errors = enough is not None
     enough = count if enough is None else min(enough, count)
     async with Subscription(hook, kind, pending.keys(), poll_interval, accepts, account=account) as updates:
+
+        def elapsed() -> float:
+            """Return how long this has waited, also before a restart of the triggerer."""
+            clock, passed = updates.poller.clock, time.monotonic() - since
+            if began_at and clock and clock.is_known:
+                passed = max(passed, clock.now() - began_at - CLOCK_TOLERANCE_SECONDS)
+            return passed
+
         while len(ended) < enough:
             found: list[Update] = []
-            remaining = ends_at - time.monotonic()
+            remaining = seconds - elapsed()
             is_last = remaining <= 0
             if is_last or poll_first:
                 found = await updates.poll_now(pending)
                 poll_first = False
             else:
                 try:
-                    async with asyncio.timeout(min(LOG_INTERVAL_SECONDS, remaining)):
+                    async with asyncio.timeout(min(CLOCK_CHECK_SECONDS, remaining)):
                         found = [await updates.get()]
                 except TimeoutError:
-                    if ends_at > time.monotonic():
+                    now = time.monotonic()
+                    if now - logged_at >= LOG_INTERVAL_SECONDS and seconds > elapsed():
+                        logged_at = now
                         error = _last_error(updates, pending)
                         why = f" The last poll failed: {error}" if error else ""
                         log.log(logging.WARNING if error else logging.INFO,
                                 "Still waiting for %s of %s %ss after %.0f s.%s",
-                                len(pending), count, kind.noun, time.monotonic() - since, why)  # fmt: skip
+                                len(pending), count, kind.noun, elapsed(), why)  # fmt: skip
             for identifier, update in found:
                 del pending[identifier]
                 if not isinstance(update, Exception):
@@ -85,13 +98,13 @@ async def wait(
                     ended[identifier] = {kind.id_name: identifier, "status": UNKNOWN}
                 else:
                     transient = getattr(update, "transient", True)
-                    return WaitResult("error", ended, time.monotonic() - since, str(update), transient)
+                    return WaitResult("error", ended, elapsed(), str(update), transient)
             if is_last and len(ended) < enough:
-                result = WaitResult("timeout", ended, time.monotonic() - since, pending=list(pending))
+                result = WaitResult("timeout", ended, elapsed(), pending=list(pending))
                 if error := _last_error(updates, pending):
                     result.message, result.transient = str(error), error.transient
                 return result
-    return WaitResult("success", ended, time.monotonic() - since)
+        return WaitResult("success", ended, elapsed())
 
 
 def _last_error(updates: Subscription, pending: Iterable[str]) -> ComplianceError | None:
@@ -104,7 +117,7 @@ def wait_in_worker(
     hook: ComplianceHook,
     ids: Collection[str],
     poll_interval: float,
-    deadline: float,
+    seconds: float,
     log: Any,
     accepts: Accepts = accept_final,
 ) -> WaitResult:
@@ -114,7 +127,7 @@ def wait_in_worker(
     except ComplianceError as error:
         return WaitResult("error", message=str(error), transient=error.transient)
     work = wait(
-        kind, hook, ids, poll_interval, deadline, log, accepts=accepts, poll_first=True, account=account
+        kind, hook, ids, poll_interval, seconds, log, accepts=accepts, poll_first=True, account=account
     )
     return EventLoop(threads=2).run(work)
 
@@ -127,8 +140,7 @@ def status_in_worker(kind: JobKind, hook: ComplianceHook, identifier: str, log: 
 
 def poll_in_worker(kind: JobKind, hook: ComplianceHook, ids: Collection[str], log: Any) -> WaitResult:
     """Return the state of each, final or not; failing polls and unknown jobs are polled again."""
-    deadline = time.time() + rules.OUTAGE_SECONDS
-    result = wait_in_worker(kind, hook, ids, 1.0, deadline, log, accept_any)
+    result = wait_in_worker(kind, hook, ids, 1.0, rules.OUTAGE_SECONDS, log, accept_any)
     if result.status == "timeout":
         why = rules.outage_message(result.seconds, result.message)
         return WaitResult("error", result.records, result.seconds, why, transient=True)

@@ -94,8 +94,8 @@ def test_neither_log_nor_state_nor_trigger_hold_the_payload(
     (row,) = attempts.deferrals
     given = {name for name, value in row.items() if value not in (None, "")}
     assert given | {"is_durable"} == {
-        "path", "timeout", "conn_id", "assessment_ids", "poll_interval", "deadline", "cancel_on_kill",
-        "account", "is_durable",
+        "path", "airflow_timeout", "timeout", "began_at", "conn_id", "assessment_ids", "poll_interval",
+        "deadline", "cancel_on_kill", "account", "is_durable",
     }  # fmt: skip
     assert "Submitted payload" in caplog.text
     assert "Auditors" not in f"{caplog.text} {row} {attempts.store}"

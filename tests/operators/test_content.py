@@ -138,7 +138,7 @@ def test_a_deferred_task_holds_ids_and_numbers_only(service: Emulator, attempts:
         attempts.run(submit(deferrable=True, timeout=0.1))
     (row,) = attempts.deferrals
     assert row["path"] == "airflow_provider.triggers.content.ComplianceContentTrigger"
-    assert row["timeout"] > timedelta(seconds=60)
+    assert row["airflow_timeout"] > timedelta(seconds=60)
     fields = {"conn_id", "uuids", "poll_interval", "deadline", "cancel_on_kill", "account", "is_durable"}
     given = {name for name, value in row.items() if value not in (None, "")}
-    assert given | {"is_durable"} == {"path", "timeout", *fields}
+    assert given | {"is_durable"} == {"path", "airflow_timeout", "timeout", "began_at", *fields}

@@ -265,7 +265,11 @@ def test_a_trigger_leaves_the_job_of_a_cleared_task_running_only_if_its_state_su
     attempts = make_attempts(memory, tmp_path, monkeypatch)
     attempts.while_deferred = lambda _: complete_all(service)
     attempts.run(submit(deferrable=True, wait_for_completion=True))
-    row = {name: value for name, value in attempts.deferrals[0].items() if name not in ("path", "timeout")}
+    row = {
+        name: value
+        for name, value in attempts.deferrals[0].items()
+        if name not in ("path", "airflow_timeout")
+    }
     expected = keeps_state or memory != "Airflow's store"
     assert ComplianceContentTrigger(**row).is_durable is expected
 

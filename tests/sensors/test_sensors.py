@@ -177,7 +177,9 @@ def test_marking_a_deferred_sensor_failed_cancels_nothing(
 
     def kill(_: int) -> None:
         row = {
-            name: value for name, value in attempts.deferrals[-1].items() if name not in ("path", "timeout")
+            name: value
+            for name, value in attempts.deferrals[-1].items()
+            if name not in ("path", "airflow_timeout")
         }
         asyncio.run(ComplianceContentTrigger(**row).on_kill())
         service.set_job(uuid, status="COMPLETED")

@@ -95,7 +95,7 @@ class Attempts:
             except TaskDeferred as deferred:
                 path, kwargs = deferred.trigger.serialize()
                 kwargs = json.loads(json.dumps(kwargs))  # as the row in the database has it
-                self.deferrals.append({"path": path, "timeout": deferred.timeout, **kwargs})
+                self.deferrals.append({"path": path, "airflow_timeout": deferred.timeout, **kwargs})
                 module, _, name = path.rpartition(".")
                 self.while_deferred(len(self.deferrals))
                 with asyncio.Runner() as triggerer:  # whose loop a test may choose

@@ -11,9 +11,6 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from airflow_provider.nights.bulk import pipeline
 from airflow_provider.nights.bulk.engine import BulkEngine
 from airflow_provider.nights.bulk.items import BulkOptions, Item, Steps
 from tests.support import virtual_time
@@ -115,9 +112,9 @@ def iso(timestamp: float) -> str:
 class Night:
     """One bulk task, with its service, its journal and its steps."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         began = time.time()
-        monkeypatch.setattr(pipeline, "now", lambda: iso(began + seconds()))
+        self._clock = SimpleNamespace(now=lambda: began + seconds())
         self.service = PolledService()
         self.service.has_worked = True
         self.journal: Any = Journal()
@@ -144,7 +141,7 @@ class Night:
         }  # fmt: skip
         values |= changes
         values["deadline"] += START
-        client: Any = SimpleNamespace(throttlings=0)
+        client: Any = SimpleNamespace(throttlings=0, clock=self._clock)
         return BulkEngine(
             self.service.hook(),
             client,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from airflow_provider.exceptions import ComplianceError
@@ -32,6 +33,7 @@ class Client:
     def __init__(self, service: PolledService, settings: str) -> None:
         self.service = service
         self.settings = Settings(settings)
+        self.clock = service.clock
         self.is_open = False
 
     @property
@@ -70,6 +72,7 @@ class PolledService:
         self.connection_error: Exception | None = None
         self.read_seconds = 0.0
         self.has_worked = self.is_logged_in = False
+        self.clock = SimpleNamespace(is_known=False)
         self.peak = 0  # of jobs in flight, where a test counts them
         self.poll_seconds = self.cancel_seconds = self.close_seconds = 0.0
 

@@ -48,7 +48,7 @@ def service() -> PolledService:
 @pytest.fixture
 def wait_for(service: PolledService) -> Callable[..., WaitResult]:
     def run(*ids: str, interval: float = 5.0, until: float = 3600.0, **options: Any) -> WaitResult:
-        work = wait(service.kind(), service.hook(), ids, interval, EPOCH + until, log, **options)
+        work = wait(service.kind(), service.hook(), ids, interval, until, log, **options)
         return virtual_time.run(work)
 
     return run
@@ -97,6 +97,28 @@ def test_a_job_that_ends_just_before_the_deadline_is_a_success(
 ) -> None:
     service.job("a", **{"s4.2": COMPLETED})
     assert wait_for("a", until=4.5) == WaitResult("success", {"a": COMPLETED}, 4.5)
+
+
+@pytest.mark.parametrize(
+    ("waited", "is_known", "seconds"),
+    [
+        (50.0, True, 3580.0),  # 30 s later than by the clock of the service, which may be as wrong
+        (3600.0, True, 30.0),
+        (9000.0, True, 1.0),  # after the first poll, which says what time it is
+        (9000.0, False, 3600.0),  # nothing says that it waited before
+        (-9000.0, True, 3600.0),
+    ],
+)
+def test_a_restart_of_the_triggerer_does_not_start_a_timeout_again(
+    service: PolledService, wait_for: Callable[..., WaitResult], waited: float, is_known: bool, seconds: float
+) -> None:
+    service.job("a")
+    service.clock = SimpleNamespace(is_known=is_known, now=lambda: EPOCH + waited + virtual_time.seconds())
+    ends: list[float] = []
+    result = wait_for("a", began_at=EPOCH, accepts=lambda *_: ends.append(virtual_time.seconds()))
+    assert result.status == "timeout"
+    assert ends[-1] == pytest.approx(seconds, abs=30)
+    assert result.seconds >= 3600
 
 
 def test_a_clock_that_jumps_ends_no_wait(
@@ -173,7 +195,7 @@ def test_the_states_that_end_a_wait_can_be_chosen(
 
 def test_a_wait_in_the_worker_polls_at_once(service: PolledService) -> None:
     service.job("a", s2=COMPLETED)
-    result = wait_in_worker(service.kind(), service.hook(), ["a"], 5.0, EPOCH + 60, log)
+    result = wait_in_worker(service.kind(), service.hook(), ["a"], 5.0, 60.0, log)
     assert result == WaitResult("success", {"a": COMPLETED}, 2.0)
     assert service.poll_times == [0, 1, 2]
 
@@ -183,7 +205,7 @@ def test_a_worker_without_a_connection_does_not_wait(
     service: PolledService, error: exc.ComplianceError
 ) -> None:
     service.connection_error = error
-    result = wait_in_worker(service.kind(), service.hook(), ["a"], 5.0, EPOCH + 60, log)
+    result = wait_in_worker(service.kind(), service.hook(), ["a"], 5.0, 60.0, log)
     assert result == WaitResult("error", message=str(error), transient=error.transient)
     assert service.reads == []
 

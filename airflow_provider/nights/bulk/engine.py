@@ -62,7 +62,9 @@ class BulkEngine(Generic[I]):
         self._outdated = list(outdated) if options.cancel_on_kill else []
         self._clock = clock
         self._limiter = AdaptiveLimiter(options.concurrency, lambda: client.throttlings)
-        self._pipeline = Pipeline(items, steps, checkpoint, self._limiter, options, clock, log)
+        self._pipeline = Pipeline(
+            items, steps, checkpoint, self._limiter, options, clock, client.clock.now, log
+        )
         self._updates: Subscription
 
     async def run(self) -> list[str]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic
 
 from airflow_provider.exceptions import (
@@ -32,7 +31,6 @@ from airflow_provider.nights.bulk.items import (
     I,
     ItemState,
     Steps,
-    now,
 )
 from airflow_provider.waiting.poller import Subscription
 from airflow_provider.waiting.results import FINAL, Record
@@ -56,6 +54,7 @@ class Pipeline(Generic[I]):
 
     :param items: all items, including finished ones
     :param clock: returns monotonic time
+    :param service_time: returns the time at the service, which all attempts share
     """
 
     def __init__(
@@ -66,6 +65,7 @@ class Pipeline(Generic[I]):
         limiter: AdaptiveLimiter,
         options: BulkOptions,
         clock: Callable[[], float],
+        service_time: Callable[[], float],
         log: Any,
     ) -> None:
         self.items = list(items)
@@ -79,7 +79,7 @@ class Pipeline(Generic[I]):
         self.sends_in_flight = 0
         self.active_at = clock()
         self.stuck: list[str] = []  # jobs that take too long, until the engine has dealt with all of them
-        self._started_at = time.time() - clock()  # the wall clock is read once: it may jump
+        self._service_time = service_time
         self._next_stuck_at = 0.0
         self._steps = steps
         self._checkpoint = checkpoint
@@ -129,7 +129,7 @@ class Pipeline(Generic[I]):
 
     def find_stuck(self) -> None:
         """Find the jobs that take too long."""
-        at, limit = self._started_at + self._clock(), self._options.job_seconds
+        at, limit = self._service_time(), self._options.job_seconds
         if self.stuck or at < self._next_stuck_at:
             return
         for job_id, items in self.jobs.items():
@@ -158,7 +158,7 @@ class Pipeline(Generic[I]):
                 item.last_error = item.describe(error)
                 self._log.warning("Still waiting for job %s: %s", job_id, item.last_error)
                 item.retry_count += 1
-                item.submitted_at = now()
+                item.submitted_at = self._now()
                 written = self._checkpoint.append(item)
             if written:
                 await written
@@ -217,6 +217,9 @@ class Pipeline(Generic[I]):
         self.counts[item.state] -= 1
         item.advance(state)
         self.counts[state] += 1
+
+    def _now(self) -> str:
+        return datetime.fromtimestamp(self._service_time(), UTC).isoformat(timespec="milliseconds")
 
     def _enqueue(self, item: I) -> None:
         self._backoffs.pop(item.key, None)
@@ -340,7 +343,7 @@ class Pipeline(Generic[I]):
             return None
         item.attempts += 1
         job_id = record[self._steps.kind.id_name]
-        item.submitted_at = now()
+        item.submitted_at = self._now()
         if not is_retry:
             item.completed_at, item.is_resumed = None, False
         elif item.retried_from and job_id == item.job_id:
@@ -402,7 +405,7 @@ class Pipeline(Generic[I]):
             self._watch(item)
         elif status == COMPLETED:
             at = record.get("completed_at")
-            item.completed_at = datetime.fromisoformat(at).isoformat() if at else now()
+            item.completed_at = datetime.fromisoformat(at).isoformat() if at else self._now()
             self._move(item, READY)
             self._enqueue(item)
         elif status == FAILED and item.retry_count < self._options.retry_failed and not self.is_past_deadline:

@@ -20,6 +20,6 @@ def _production(monkeypatch: pytest.MonkeyPatch, _soon_sure: None) -> None:
 
 
 @pytest.fixture
-def night(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Night:
+def night(caplog: pytest.LogCaptureFixture) -> Night:
     caplog.set_level(logging.INFO, "bulk")
-    return Night(monkeypatch)
+    return Night()

@@ -6,18 +6,16 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from airflow_provider.client.clock import ServiceClock
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import Sample, serve_pages, write_samples
-from airflow_provider.nights.bulk import backoff, engine, pipeline
+from airflow_provider.nights.bulk import backoff, engine
 from airflow_provider.nights.bulk.checkpoint import Checkpoint
-from airflow_provider.operators import base_bulk
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.waiting import waits
 from tests.support.attempts import Attempts
@@ -52,38 +50,24 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-class WallClock:
-    """The module `time`, whose wall clock may be ahead."""
+class PassingTime:
+    """How far the clock of the service is ahead of the real one, for every process of a test."""
 
-    def __init__(self) -> None:
-        self.ahead = 0.0
-
-    def time(self) -> float:
-        return time.time() + self.ahead
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(time, name)
+    ahead = 0.0
 
 
 @pytest.fixture
-def wall_clock(monkeypatch: pytest.MonkeyPatch) -> WallClock:
-    """The wall clock of the worker."""
-    clock = WallClock()
-    for module in (base_bulk, engine, pipeline):
-        monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(pipeline, "now", lambda: datetime.fromtimestamp(clock.time(), UTC).isoformat())
-    return clock
+def passing(monkeypatch: pytest.MonkeyPatch) -> PassingTime:
+    """Let hours pass between a deferral and its end."""
+    passing = PassingTime()
+    monkeypatch.setattr(ServiceClock, "now", lambda _: time.time() + passing.ahead)
+    monkeypatch.setattr(waits, "CLOCK_CHECK_SECONDS", 0.1)
+    return passing
 
 
 @pytest.fixture
-def _deadline_passes_while_deferred(monkeypatch: pytest.MonkeyPatch, wall_clock: WallClock) -> None:
-    """Let each trigger reach its deadline at its first poll, and the worker find it in the past."""
-
-    def read_late() -> float:
-        wall_clock.ahead = DAY
-        return time.time() + 2 * DAY
-
-    monkeypatch.setattr(waits, "time", SimpleNamespace(monotonic=time.monotonic, time=read_late))
+def _deadline_passes_while_deferred(attempts: Attempts, passing: PassingTime) -> None:
+    attempts.while_deferred = lambda _: setattr(passing, "ahead", 2 * DAY)
 
 
 @dataclass

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_provider import exceptions as exc
+from airflow_provider.client import clock as clock_module
+from airflow_provider.client.base import reset_shared_state
 from airflow_provider.emulator import Emulator
-from airflow_provider.nights.bulk import engine, pipeline
+from airflow_provider.nights.bulk import engine
 from airflow_provider.runtime import event_loop
 from airflow_provider.storage import sources
-from airflow_provider.waiting import waits
-from tests.nights.ingest.conftest import Corpus, Outcome, RunIngest, WallClock, counts, ingest
+from airflow_provider.triggers import base as triggers
+from airflow_provider.waiting import deadlines, waits
+from tests.nights.ingest.conftest import Corpus, Outcome, PassingTime, RunIngest, counts, ingest
 from tests.support.attempts import Attempts
 from tests.support.clock import DAY, Clock
 
@@ -27,16 +33,14 @@ def test_a_stuck_document_fails_after_a_refresh_in_deferrals_while_the_others_fi
     attempts: Attempts,
     corpus: Corpus,
     outcome: Outcome,
-    wall_clock: WallClock,
-    monkeypatch: pytest.MonkeyPatch,
+    passing: PassingTime,
 ) -> None:
-    monkeypatch.setattr(waits, "time", wall_clock)
     service.configure(jobs="manual")
 
     def let_time_pass(_: int) -> None:
         if finished := under_way(service)[1:]:
             service.finish_jobs(*finished)
-        wall_clock.ahead += 3700
+        passing.ahead += 3700
 
     attempts.while_deferred = let_time_pass
     task = ingest(corpus.sources[:3], outcome, deferrable=True, document_timeout=3600, max_failed=1)
@@ -53,20 +57,17 @@ def test_outage_longer_than_document_timeout_does_not_defer_again_and_again(
     attempts: Attempts,
     corpus: Corpus,
     outcome: Outcome,
-    wall_clock: WallClock,
+    passing: PassingTime,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(waits, "time", wall_clock)
     service.configure(jobs="manual")
 
     async def find_ended(*_: object) -> None:
         raise exc.ComplianceServerError("The service is away.", status=503)
 
-    started = wall_clock.time()
-
     def let_time_pass(number: int) -> None:
         if number == 1:
-            wall_clock.ahead += 3700
+            passing.ahead += 3700
         else:
             service.finish_jobs(*under_way(service))
         assert number <= 2
@@ -75,44 +76,69 @@ def test_outage_longer_than_document_timeout_does_not_defer_again_and_again(
     task = ingest(corpus.sources[:3], outcome, deferrable=True, document_timeout=3600)
     monkeypatch.setattr(type(task.kind), "find_ended", find_ended)
     assert counts(attempts.run(task)) == (3, 0, 0)
-    first, second = (deferral["deadline"] - started for deferral in attempts.deferrals)
+    first, second = (deferral["timeout"] for deferral in attempts.deferrals)
     assert first == pytest.approx(3600, abs=60)
-    assert second == pytest.approx(3700 + 360, abs=60)
+    assert second == pytest.approx(360, abs=60)
 
 
-def test_a_wall_clock_that_jumps_ahead_fails_and_cancels_nothing(
+@pytest.fixture(params=[-DAY, DAY], ids=["behind", "ahead"])
+def skew(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """The clock of this machine: right, or wrong by a day."""
+    wrong = SimpleNamespace(time=lambda: time.time() + request.param, monotonic=time.monotonic)
+
+    def set_wrong(is_wrong: bool) -> None:
+        reset_shared_state()  # another machine has heard nothing from the service yet
+        for module in (clock_module, deadlines, triggers, waits):
+            monkeypatch.setattr(module, "time", wrong if is_wrong else time)
+
+    return set_wrong
+
+
+@pytest.mark.parametrize("wrong", ["worker", "triggerer"])
+def test_clocks_that_differ_by_a_day_end_no_wait(
     service: Emulator,
+    attempts: Attempts,
     corpus: Corpus,
-    run_ingest: RunIngest,
-    wall_clock: WallClock,
-    monkeypatch: pytest.MonkeyPatch,
+    outcome: Outcome,
+    skew: Callable[[bool], None],
+    caplog: pytest.LogCaptureFixture,
+    wrong: str,
 ) -> None:
-    service.configure(jobs="seconds:0.5")
-    send = pipeline.Pipeline._send
-
-    async def jump(self: Any, document: Any) -> None:
-        wall_clock.ahead = DAY
-        await send(self, document)
-
-    monkeypatch.setattr(pipeline.Pipeline, "_send", jump)
-    assert run_ingest(corpus.sources[:3], timeout=3600) == (3, 0, 0)
-    assert service.count("cancel") == 0
+    service.configure(jobs="seconds:3")
+    skew(wrong == "worker")
+    attempts.while_deferred = lambda _: skew(wrong == "triggerer")
+    result = attempts.run(ingest(corpus.sources[:4], outcome, deferrable=True, timeout=3600))
+    assert counts(result) == (4, 0, 0)
+    assert service.count("cancel") == service.count("refresh") == 0
+    assert "The clock of this machine is 86400 s" in caplog.text
 
 
-def test_a_worker_whose_clock_is_a_day_ahead_continues_after_a_deferral(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, wall_clock: WallClock
+def test_an_attempt_whose_clock_was_wrong_leaves_no_jobs_that_seem_stuck(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    skew: Callable[[bool], None],
 ) -> None:
     service.configure(jobs="manual")
-    sources = corpus.sources[:4]
+    skew(True)
+    task = ingest(corpus.sources[:3], outcome, deferrable=True)
+    attempts.while_deferred = stop
+    with pytest.raises(StoppedError):
+        attempts.run(task)
+    skew(False)
+    attempts.while_deferred = lambda _: service.finish_jobs(*under_way(service))
+    assert counts(attempts.run(ingest(corpus.sources[:3], outcome, deferrable=True))) == (3, 0, 0)
+    assert service.count("refresh") == 0
+    assert len(service.jobs()) == 3
 
-    def finish(number: int) -> None:
-        service.finish_jobs(*under_way(service)[:2])
-        wall_clock.ahead = DAY if number == 1 else 0.0
 
-    attempts.while_deferred = finish
-    result = attempts.run(ingest(sources, outcome, deferrable=True, timeout=3600, max_failed=4))
-    assert counts(result) == (4, 0, 0)
-    assert service.count("cancel") == 0
+class StoppedError(Exception):
+    """The worker of the attempt was killed."""
+
+
+def stop(_: int) -> None:
+    raise StoppedError
 
 
 def test_a_source_that_hangs_does_not_hold_the_task_past_its_deadline(

@@ -1,0 +1,64 @@
+"""The clock of the service, by the `Date` of its responses."""
+
+from __future__ import annotations
+
+from email.utils import formatdate
+from types import SimpleNamespace
+
+import pytest
+
+from airflow_provider.client import clock as module
+from airflow_provider.client.clock import ServiceClock
+
+NOW = 1_800_000_000.0
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The clocks of this machine."""
+    own = SimpleNamespace(wall=NOW, ticks=0.0)
+    fake = SimpleNamespace(time=lambda: own.wall, monotonic=lambda: own.ticks)
+    monkeypatch.setattr(module, "time", fake)
+    return own
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds", "is_known"),
+    [
+        ({}, 0.0, False),
+        ({"date": formatdate(NOW + 7200, usegmt=True)}, 7200.5, True),
+        ({"date": formatdate(NOW - 7200)}, -7199.5, True),
+        ({"date": formatdate(NOW + 1, usegmt=True)}, 0.0, True),  # as exact as a `Date` is
+        ({"date": formatdate(NOW + 7200), "age": "60"}, 0.0, False),  # of a cache
+        ({"date": "yesterday"}, 0.0, False),
+        ({"date": "Wed, 99 Nov 99999 25:00:00 GMT"}, 0.0, False),
+    ],
+)
+def test_time_at_the_service_is_that_of_its_responses(
+    machine: SimpleNamespace, headers: dict[str, str], seconds: float, is_known: bool
+) -> None:
+    clock = ServiceClock("https://service.example.com")
+    clock.observe(headers)
+    assert clock.now() == NOW + seconds
+    assert clock.is_known is is_known
+
+
+def test_wall_clock_that_jumps_does_not_move_the_time_at_the_service(machine: SimpleNamespace) -> None:
+    clock = ServiceClock("https://service.example.com")
+    clock.observe({"date": formatdate(NOW + 100)})
+    machine.wall += 86_400
+    machine.ticks += 5
+    assert clock.now() == NOW + 105.5
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(-3600, "3600 s ahead of that of"), (3600, "3600 s behind that of"), (50, "")]
+)
+def test_skew_of_this_machine_is_one_warning(
+    machine: SimpleNamespace, caplog: pytest.LogCaptureFixture, seconds: float, words: str
+) -> None:
+    clock = ServiceClock("https://service.example.com")
+    for later in (0, 1):
+        clock.observe({"date": formatdate(NOW + seconds + later)})
+    assert len(caplog.messages) == bool(words)
+    assert words in caplog.text
