@@ -7,7 +7,18 @@ import argparse
 from airflow_provider.cli.access import open_nights
 from airflow_provider.cli.commands import FAILED, GOOD, print_error, print_json, print_line
 from airflow_provider.nights.reports.documents import DocumentNight
-from airflow_provider.nights.reports.page import CAUSES, UNDECIDED
+from airflow_provider.nights.reports.page import (
+    CAUSES,
+    FEEDBACK,
+    OPEN,
+    OVERRULED,
+    format_time,
+    read_decision,
+    standing,
+    state_of,
+    verdict_words,
+)
+from airflow_provider.storage.jsonl import Row
 
 MAX_NAMED = 10
 
@@ -43,7 +54,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print(source: str, night: DocumentNight) -> None:
-
     row = night.document
     text = [
         str(row.get("status") or "no row of ingestion"),
@@ -58,15 +68,21 @@ def _print(source: str, night: DocumentNight) -> None:
             cause = CAUSES.get(str(finding.get("because")))
             parts.append(f"changed from {finding['changed_from']}{f' because {cause}' if cause else ''}")
         if finding.get("expert"):
-            parts.append(f"{finding['expert']} decided {finding.get('expert_category')}")
+            parts.append(_describe(finding))
+        elif finding.get("open_from"):
+            parts.append(f"open since {format_time(finding.get('first_seen'))}")
         print_line(", ".join(parts))
-    for decision in night.decisions:
-        expert = decision.get("expert_id") or decision.get("answered_by") or "no one"
-        left = UNDECIDED.get(str(decision.get("decision")))
-        made = ("decision", "category_after", "rational_feedback")
-        words = [
-            decision.get("criterion"),
-            *([left] if left else (decision.get(name) for name in made)),
-            decision.get("decided_at"),
-        ]
-        print_line(f"    {expert}: {', '.join(str(word) for word in words if word)}")
+    for decision in map(read_decision, night.decisions):
+        rationale = decision["expert_rationale"] or ""
+        print_line(f"    {decision['criterion']}: {_describe(decision)}{rationale and f': {rationale}'}")
+
+
+def _describe(row: Row) -> str:
+    """Return what stands, who decided it, when, and what became of the feedback."""
+    state, at = state_of(row), format_time(row.get("decided_at"))
+    if state == OPEN:
+        return ", ".join(filter(None, [state, at]))
+    words, outcome = verdict_words(standing(row)), FEEDBACK.get(str(row.get("outcome")))
+    was = f" (the service said: {verdict_words(row.get('category'))})" if state == OVERRULED else ""
+    said = ", ".join(filter(None, [f"{words}{was}", f"{state} by {row.get('expert')}", at]))
+    return f"{said} ({outcome})" if outcome else said

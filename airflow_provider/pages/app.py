@@ -17,7 +17,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response, Streamin
 
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.nights.reports.documents import MAX_DOCUMENTS, DocumentTables
-from airflow_provider.nights.reports.page import render
+from airflow_provider.nights.reports.page import read_decision, render
 from airflow_provider.pages import nights
 from airflow_provider.provider_info import PAGES_PREFIX
 from airflow_provider.storage.locations import Location, storage_errors
@@ -173,7 +173,7 @@ def make_app() -> FastAPI:
         for night in found:
             for criterion, row in night.findings.items():
                 verdicts.setdefault(criterion, []).append((night.date, row))
-        decisions = [row for night in found for row in night.decisions]
+        decisions = [read_decision(row) for night in found for row in night.decisions]
         criteria = sorted(verdicts.items())
         return page(
             "document.html", request, source=source, nights=found, criteria=criteria, decisions=decisions

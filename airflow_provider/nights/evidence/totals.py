@@ -117,6 +117,8 @@ class NightCounts:
             "carried": cells["carried"],
             "assessments_failed": cells["failed"],
             "changed": self.verdicts.changed,
+            "open": self.verdicts.open,
+            "overruled": self.verdicts.overruled,
             "categories": as_counts(self.verdicts.categories),
             "frameworks": {name: as_counts(frameworks[name].categories) for name in sorted(frameworks)},
             "decisions": sum(self._decisions.values()),

@@ -148,7 +148,10 @@ def plot_times(times: Sequence[int], start: float | None, end: float | None) -> 
     width = next(step for step in TIME_STEPS_SECONDS if last - first + 1 <= MAX_BARS * step)
     first -= first % width
     counts = Counter((time - first) // width for time in times)
-    bars = [(moment(at), counts[index]) for index, at in enumerate(range(first, last + 1, width))]
+    bars = [
+        (moment(at, "%-d %b %Y, %H:%M:%S UTC"), counts[index])
+        for index, at in enumerate(range(first, last + 1, width))
+    ]
     span = width * len(bars)
     pattern = "%H:%M:%S" if width < 60 and span < 600 else "%H:%M" if span <= 2 * 86400 else "%Y-%m-%d"
     every = next(step for step in TIME_STEPS_SECONDS if step % width == 0 and span <= MAX_TICKS * step)

@@ -20,7 +20,7 @@ KINDS = {
     "findings": "Findings",
     "golden": "Golden documents",
     "agreement": "Agreement with experts",
-    "review": "Decisions of experts",
+    "review": "Expert decisions",
 }
 
 
@@ -97,7 +97,7 @@ def _find_problems(record: Mapping[str, Any], documents: OutcomeStats) -> Iterat
         yield tone, status, f"{plural(vanished)} of the night of {day} vanished."
     if record["gone_frameworks"]:
         gone = plural(len(record["gone_frameworks"]), "framework")
-        yield "warn", f"{gone} gone", f"{gone} of the previous night without a verdict."
+        yield "warn", f"{gone} gone", f"{gone} of the night before without a verdict."
     if drifted := record["totals"].get("drifted"):
         yield "warn", "The judge has drifted", f"The judge has drifted on {drifted:,} of its criteria."
     if record["warnings"]:

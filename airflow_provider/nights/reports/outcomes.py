@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from airflow_provider.nights.reports.page import (
-    DOCUMENTS,
     Summary,
     limit_source,
-    list_counts,
     read_number,
     read_time,
 )
@@ -188,5 +186,8 @@ def detect_kind(source: object) -> str:
 
 
 def count_documents(outcomes: Mapping[str, int]) -> str:
-    """Return a sentence with the number of documents, and of those with each outcome."""
-    return f"{plural(sum(outcomes.values()))}: {list_counts(outcomes, DOCUMENTS)}."
+    """Return a sentence with the number of documents, and of those that are new or failed."""
+    new, failed, total = outcomes["completed"], outcomes["failed"], plural(sum(outcomes.values()))
+    said = [f"{new:,} {'is' if new == 1 else 'are'} new or changed"] if new else []
+    said += [f"{failed:,} could not be read"] if failed else []
+    return f"Of {total}, {' and '.join(said)}." if said else f"{total}, unchanged."

@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from airflow_provider.nights.severity import BAD, CATEGORIES, UNKNOWN, classify
+from airflow_provider.nights.severity import BAD, CATEGORIES, UNKNOWN, classify, normalize_category
 from airflow_provider.redaction.text import one_line, plural, redact_text, sanitize
 
 if TYPE_CHECKING:
@@ -25,15 +25,24 @@ SHOWN = sorted(CATEGORIES, key=lambda category: category is UNKNOWN)  # in this 
 LEGEND = {category.style: category.words for category in SHOWN}
 # Why a verdict is another one than in the previous night.
 CAUSES = {
-    "framework": "the framework has changed",
-    "document": "the text is new",
-    "both": "the text is new, and the framework has changed",
+    "framework": "new version of the framework",
+    "document": "new text",
+    "both": "new text; new version of the framework",
     "judge": "the service judges the same text differently",
 }
 UNDECIDED = {"none": "open", "expired": "open"}  # decisions that say that no one has decided
 DECISIONS = {"changed": "overruled", "commented": "commented", "agreed": "confirmed", **UNDECIDED}
+FEEDBACK = {
+    "sent": "sent to the service",
+    "recorded": "not sent",
+    "uncertain": "perhaps sent",
+    "pending": "not sent yet",
+}
+# What became of a verdict that a person was or should be asked about, in the order in which pages show it.
+OPEN, OVERRULED = DECISIONS["none"], DECISIONS["changed"]
+STATES = (OVERRULED, OPEN, DECISIONS["commented"], DECISIONS["agreed"])
 DOCUMENTS = {"completed": "new or changed", "skipped": "unchanged", "failed": "failed"}  # words, by outcome
-CELLS = {"assessed": "assessed tonight", "carried": "carried forward", "failed": "failed"}
+CELLS = {"assessed": "assessed tonight", "carried": "carried over", "failed": "failed"}
 TONES = ("idle", "good", "warn", "bad")  # of a page, the worst last
 
 # The CSS classes of bars, in their order.
@@ -79,6 +88,34 @@ def verdict_words(category: object) -> str:
     """Return the words for a category; one that the contract does not have is shown as it is."""
     found = classify(category)
     return sanitize(category, 60) if found is UNKNOWN else found.words
+
+
+def standing(row: Mapping[str, Any]) -> str:
+    """Return the category that stands: that of the expert who decided, else that of the service."""
+    return normalize_category(row.get("expert_category") or row.get("category"))
+
+
+def read_decision(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of a table of decisions with the columns that findings have for those."""
+    names = ("source", "framework", "criterion", "decision", "decided_at", "outcome")
+    return {
+        **{name: row.get(name) for name in names},
+        "category": row.get("category_before"),
+        "expert_category": row.get("category_after"),
+        "expert": row.get("expert_id") or row.get("answered_by") or "no one",
+        "expert_rationale": row.get("rational_feedback"),
+    }
+
+
+def state_of(row: Mapping[str, Any]) -> str:
+    """Return what experts made of a verdict; a decision says it itself."""
+    if decision := row.get("decision"):
+        return DECISIONS.get(str(decision), OPEN)
+    if not row.get("expert"):
+        return OPEN
+    if standing(row) != normalize_category(row.get("category")):
+        return OVERRULED
+    return DECISIONS["commented" if row.get("expert_rationale") else "agreed"]
 
 
 def list_counts(counts: Mapping[str, int], words: Mapping[str, str]) -> str:
@@ -157,7 +194,7 @@ def size(octets: float, *, exact: bool = False) -> str:
     return f"{digits} {unit}"
 
 
-def moment(timestamp: float, pattern: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
+def moment(timestamp: float, pattern: str = "%-d %b %Y, %H:%M UTC") -> str:
     """Format a Unix timestamp."""
     try:
         return (EPOCH + timedelta(seconds=timestamp)).strftime(pattern)
@@ -165,10 +202,10 @@ def moment(timestamp: float, pattern: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
         return "(out of range)"
 
 
-def format_night(night: object) -> str:
-    """Return when a night was, as people read it."""
-    at = read_time(night)
-    return sanitize(night) if at is None else moment(at, "%Y-%m-%d %H:%M UTC")
+def format_time(value: object) -> str:
+    """Return a time as people read it."""
+    at = read_time(value)
+    return sanitize(value or "") if at is None else moment(at)
 
 
 def read_time(value: object) -> float | None:
@@ -219,15 +256,18 @@ def _environment() -> Environment:
         text = environment.get_template(file).render(categories=CATEGORIES)
         digest = b64encode(sha256(text.encode()).digest()).decode()
         environment.globals.update({name: text, f"{name}_digest": f"sha256-{digest}"})
-    environment.globals |= {"legend": LEGEND, "causes": CAUSES, "undecided": UNDECIDED, "bad": BAD}
-    environment.globals |= {"outcome_words": DOCUMENTS, "cell_words": CELLS}
+    environment.globals |= {"legend": LEGEND, "causes": CAUSES, "bad": BAD}
+    environment.globals |= {"outcomes_of_feedback": FEEDBACK, "state_words": {one: one for one in STATES}}
+    environment.globals |= {"outcome_words": DOCUMENTS}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     shown = (
-        *(classify, duration, format_night, in_order, limit_source, list_counts, moment, percent, plural),
-        *(rate, read_number, read_time, sanitize, size, split_source, stack, verdict_words),
+        *(classify, duration, format_time, in_order, limit_source, list_counts, moment, percent, plural),
+        *(rate, read_number, read_time, sanitize, size, split_source, stack, standing, state_of),
+        verdict_words,
     )
     environment.filters.update({function.__name__: function for function in shown})
     environment.filters |= {
+        "to_anchor": lambda title: re.sub(r"\W+", "-", sanitize(title, 80)).strip("-").lower(),
         "documents": plural,
         "count": "{:,}".format,
         "total": lambda counts: sum(counts.values()),

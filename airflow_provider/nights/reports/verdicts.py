@@ -8,7 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider.nights.reports.outcomes import Kind, Reasons, Row, Top
-from airflow_provider.nights.reports.page import CAUSES, CELLS, UNDECIDED, Summary, list_counts
+from airflow_provider.nights.reports.page import (
+    CAUSES,
+    CELLS,
+    OPEN,
+    STATES,
+    Summary,
+    list_counts,
+    read_decision,
+    standing,
+    state_of,
+)
 from airflow_provider.nights.severity import BAD, BEST, classify, is_worse, normalize_category
 from airflow_provider.redaction.text import plural, sanitize
 
@@ -18,8 +28,15 @@ MAX_SHOWN_DECISIONS = 30  # of earlier nights
 MAX_MADE_DECISIONS = 500  # in this night
 MAX_CRITERIA = 2000  # that are counted, of all frameworks together
 MAX_NAME_CHARS = 400
+DECIDED = (
+    "expert",
+    "expert_category",
+    "expert_rationale",
+    "decided_at",
+    "decision",
+    "outcome",
+)  # columns of a finding
 REST = "(others)"
-ANSWERS = {word: word for word in ("decided", *UNDECIDED.values())}
 
 
 def to_name(value: object) -> str:
@@ -78,7 +95,7 @@ class FrameworkCounts:
 
 @dataclass
 class Change(Kind):
-    """Verdicts on one criterion that changed in the same way, for the same cause.
+    """Verdicts on one criterion that changed in the same way, for the same cause, and were decided alike.
 
     :param row: the first of them
     """
@@ -86,9 +103,21 @@ class Change(Kind):
     row: Row = field(default_factory=dict)
 
     @property
-    def is_worse(self) -> bool:
-        """Whether the verdicts became worse."""
-        return is_worse(self.row["changed_from"], self.row.get("category"))
+    def state(self) -> str:
+        """One of `STATES`."""
+        return state_of(self.row)
+
+    @property
+    def effect(self) -> str:
+        """What stands, compared with before: `worse`, `better`, or nothing if the change was overruled."""
+        return effect_of(self.row["changed_from"], standing(self.row))
+
+
+def effect_of(before: object, stands: str) -> str:
+    """Return `worse`, `better`, or nothing if it is the same."""
+    if normalize_category(before) == stands:
+        return ""
+    return "worse" if is_worse(before, stands) else "better"
 
 
 def _find_cause(row: Row) -> tuple[str, str] | None:
@@ -112,10 +141,14 @@ class VerdictCounts:
     :param cells: assessed, carried, failed, of all frameworks
     :param without_findings: how many of them have completed, but the service has found nothing
     :param changed: how many findings have another category than in the previous night; `changes` are kinds
+    :param worse, better: what stands of them
+    :param states: what experts made of findings that changed; `open_earlier` are those of earlier nights
+    :param overruled: verdicts where the category of an expert counts instead
     :param again: documents with a new cause for a verdict, by cause, and by framework if that is the cause
     :param new: verdicts on what had none in the previous night
-    :param decisions: of experts in earlier nights; `made` are those of tonight, and `answers` counts these
-    :param unasked: how many findings changed that no expert was asked about; decisions are added before
+    :param decisions: of experts in earlier nights; `made` are those of tonight, and `answers` counts these;
+        they are added before findings
+    :param unasked: how many open findings no expert was asked about
     :param gone: verdicts of the previous night that have no counterpart tonight, by framework and criterion
     """
 
@@ -124,17 +157,21 @@ class VerdictCounts:
     without_findings: int = 0
     changed: int = 0
     worse: int = 0
+    better: int = 0
+    states: Counter[str] = field(default_factory=Counter)
+    open_earlier: int = 0
+    overruled: int = 0
     again: Counter[tuple[str, str]] = field(default_factory=Counter)
     new: int = 0
     gone: Counter[tuple[str, str]] = field(default_factory=Counter)
     reasons: Reasons = field(default_factory=Reasons)
     decisions: Top[Row] = field(default_factory=lambda: Top(MAX_SHOWN_DECISIONS))
     made: Top[Row] = field(
-        default_factory=lambda: Top(MAX_MADE_DECISIONS, lambda row: str(row["decision"]) in UNDECIDED)
+        default_factory=lambda: Top(MAX_MADE_DECISIONS, lambda row: STATES.index(state_of(row)))
     )
     answers: Counter[str] = field(default_factory=Counter)
     unasked: int = 0
-    _asked: set[tuple[str, ...]] = field(default_factory=set)
+    _asked: dict[tuple[str, ...], Row] = field(default_factory=dict)
     _changes: dict[tuple[str, ...], Change] = field(default_factory=dict)
     _last_sources: dict[tuple[str, str], Any] = field(default_factory=dict)  # rows of one follow each other
 
@@ -147,6 +184,11 @@ class VerdictCounts:
     def total(self) -> int:
         """The number of verdicts."""
         return self.categories.total()
+
+    @property
+    def open(self) -> int:
+        """The number of changed verdicts that no expert has decided about."""
+        return self.states[OPEN] + self.open_earlier
 
     @property
     def is_compared(self) -> bool:
@@ -173,40 +215,56 @@ class VerdictCounts:
         """Count a row of `findings.jsonl.gz`; return the number of its criterion and its letter."""
         framework = framework or self._find_framework(row)
         criterion = self._find_criterion(framework.criteria, row)
-        # Where an expert has decided, that counts.
-        category = normalize_category(row.get("expert_category") or row.get("category"))
+        if row.get("expert"):
+            self.decisions.add(row)
+        row = self._apply_decision(row) if self._asked else row
+        category = standing(row)
+        self.overruled += category != normalize_category(row.get("category"))
         framework.categories[to_name(category)] += 1
         found = classify(category)
         criterion.verdicts[found.style] += 1
+        is_open = (row.get("changed_from") or row.get("open_from")) and state_of(row) == OPEN
+        self.unasked += bool(is_open) and _find_question(row) not in self._asked
         if row.get("changed_from"):
-            self._add_change(row)
+            self._add_change(row, category)
+        elif is_open:
+            self.open_earlier += 1
         elif row.get("first_seen") in (None, row.get("night")):
             self.new += 1
-        if row.get("expert"):
-            self.decisions.add(row)
         return criterion.number, found.letter
 
     def add_decision(self, row: Row) -> None:
-        """Add a row of a table of decisions, with the columns that findings have for those."""
-        names = ("source", "framework", "criterion", "decision", "decided_at")
-        about = {name: row.get(name) for name in names}
-        expert = row.get("expert_id") or row.get("answered_by") or "no one"
-        categories = {"category": row.get("category_before"), "expert_category": row.get("category_after")}
-        rationale = row.get("rational_feedback")
-        self.answers[UNDECIDED.get(str(row.get("decision")), "decided")] += 1
-        self._asked.add(_find_question(row))
-        self.made.add({**about, **categories, "expert": expert, "expert_rationale": rationale})
+        """Add a row of a table of decisions."""
+        made = read_decision(row)
+        self.answers[state_of(made)] += 1
+        self.made.add(made)
+        known = self._asked.setdefault(_find_question(row), made)
+        if state_of(made) != OPEN and (
+            state_of(known) == OPEN or str(known["decided_at"]) < str(made["decided_at"])
+        ):
+            self._asked[_find_question(row)] = made
+
+    def _apply_decision(self, row: Row) -> Row:
+        """Return a finding with what was decided about it in this night."""
+        made = self._asked.get(_find_question(row))
+        if made is None or state_of(made) == OPEN:
+            return row
+        if normalize_category(made["category"]) != normalize_category(row.get("category")):
+            return row  # the decision is about an earlier verdict
+        return {**row, **{name: made[name] for name in DECIDED}}
 
     def add_gone(self, framework: str, criteria: Iterable[str]) -> None:
         """Count verdicts of the previous night that a document no longer has."""
         self.gone.update((framework, criterion) for criterion in sorted(criteria))
 
-    def _add_change(self, row: Row) -> None:
+    def _add_change(self, row: Row, stands: str) -> None:
         self.changed += 1
-        self.worse += is_worse(row["changed_from"], row.get("category"))
-        self.unasked += not row.get("expert") and _find_question(row) not in self._asked
+        self.states[state_of(row)] += 1
+        effect = effect_of(row["changed_from"], stands)
+        self.worse += effect == "worse"
+        self.better += effect == "better"
         names = ("framework", "criterion", "because", "changed_from", "category")
-        key = tuple(to_name(row.get(name)) for name in names)
+        key = (*(to_name(row.get(name)) for name in names), state_of(row), to_name(stands))
         if key not in self._changes and len(self._changes) < MAX_CRITERIA:
             self._changes[key] = Change(row=row)
         if change := self._changes.get(key):
@@ -233,39 +291,48 @@ class VerdictCounts:
 
     @property
     def changes(self) -> list[Change]:
-        """What became worse before what became better, the most frequent first."""
-        ordered = sorted(self._changes.values(), key=lambda change: (not change.is_worse, -change.total))
-        return ordered[:MAX_CHANGES]
+        """What was overruled, what is open, the rest; what became worse before what became better."""
+
+        def order(change: Change) -> tuple[int, bool, int]:
+            return min(STATES.index(change.state), 2), change.effect != "worse", -change.total
+
+        return sorted(self._changes.values(), key=order)[:MAX_CHANGES]
 
     def explain(self) -> Iterator[str]:
         """Yield why verdicts changed: frameworks, then documents, then the service itself."""
         causes = list(CAUSES)
         for key, number in sorted(self.again.items(), key=lambda item: causes.index(item[0][0])):
             changes = [change for change in self._changes.values() if _find_cause(change.row) == key]
-            worse: Counter[str] = Counter()
+            effects, worse = Counter[str](), Counter[str]()
             for change in changes:
-                worse[sanitize(change.row.get("criterion"), 80)] += change.total * change.is_worse
-            better = sum(change.total for change in changes if not change.is_worse)
-            counted = f"{worse.total():,} worse, {better:,} better"
-            again = f"{plural(number)} {'was' if number == 1 else 'were'} assessed again"
+                effects[change.effect] += change.total
+                worse[sanitize(change.row.get("criterion"), 80)] += change.total * (change.effect == "worse")
+            counted = f"{plural(effects['worse'], 'verdict')} got worse, {effects['better'] or 'none'} better"
+            counted = counted if effects else "no verdict changed"
+            counted += "".join(f"; {count:,} on {name}" for name, count in (+worse).most_common(MAX_CAUSES))
+            documents, again = plural(number), "was" if number == 1 else "were"
             if key[0] == "framework":
-                named = [f"{count:,} got worse on {name}" for name, count in (+worse).most_common(MAX_CAUSES)]
-                same = f" although their text is the same: {', '.join(named)}" if named else ""
-                yield f"{sanitize(key[1], 100)} has changed: {again}, {counted}{same}."
-            elif key[0] in ("document", "both"):
-                framework = " and a changed framework" if key[0] == "both" else ""
-                yield f"{plural(number)} {'has' if number == 1 else 'have'} a new text{framework}: {counted}."
+                because = f"{sanitize(key[1], 100)} was changed, so {documents} with the same text"
+                yield f"{because} {again} reassessed: {counted}."
+            elif key[0] == "judge":
+                yield f"{documents} with the same text and framework {again} reassessed: {counted}."
             else:
-                yield f"{again} with the same text and framework: {counted}."
+                framework = "text and the framework" if key[0] == "both" else "text"
+                yield f"The {framework} of {documents} changed: {counted}."
 
     def summarize(self) -> Iterator[Summary]:
         """Yield how good the night was, and what a headline says."""
         sentence, failed = "", self.cells["failed"]
+        overruled = f"Experts overruled {plural(self.overruled, 'verdict')}." if self.overruled else ""
         if self.changed:
-            better = self.changed - self.worse
-            sentence = f"{plural(self.changed, 'verdict')} changed: {self.worse:,} worse, {better:,} better."
+            effects = [(self.worse, "worse"), (self.better, "better")]
+            (number, first), *more = [effect for effect in effects if effect[0]] or [(0, "worse or better")]
+            rest = "".join(f" and {other:,} {word}" for other, word in more)
+            sentence = f"{plural(number, 'verdict')} got {first}{rest}. {overruled}".strip()
         elif self.is_compared:
-            sentence = "No verdict changed."
+            sentence = (
+                f"No verdict of the service changed. {overruled}" if overruled else "No verdict changed."
+            )
         elif self.total:
             counts = self.categories
             counted = ", ".join(f"{counts[one.name]:,} {one.words}" for one in reversed(BAD))
@@ -282,9 +349,14 @@ class VerdictCounts:
 
     def describe_answers(self) -> str:
         """Return how many findings on forms were decided; empty without forms."""
-        counted = list_counts(self.answers, ANSWERS)
-        unasked = f" No one was asked about {plural(self.unasked, 'changed verdict')}."
-        return f"On forms of this night: {counted}.{unasked if self.unasked else ''}" if counted else ""
+        if not (total := self.answers.total()):
+            return ""
+        left = self.answers[OPEN]
+        counted = list_counts(self.answers, {state: state for state in reversed(STATES) if state != OPEN})
+        sentences = [f"{total - left:,} of {plural(total, 'finding')} decided{counted and f': {counted}'}."]
+        sentences += [f"{left:,} {'is' if left == 1 else 'are'} still open."] if left else []
+        asked = f"No one was asked about {plural(self.unasked, 'open verdict')}." if self.unasked else ""
+        return " ".join(filter(None, [*sentences, asked]))
 
     def describe_framework(self, framework: FrameworkCounts) -> str:
         """Return what became of its documents."""

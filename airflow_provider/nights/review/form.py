@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from airflow_provider.client.findings import Finding
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.nights.reports.page import CAUSES, format_night, split_source
+from airflow_provider.nights.reports.page import CAUSES, format_time, split_source
 from airflow_provider.nights.review.selection import ReviewedFinding
 from airflow_provider.nights.review.state import NO_DECISION, PENDING, RECORDED
 from airflow_provider.nights.severity import KNOWN_CATEGORIES, normalize_category
@@ -317,7 +317,7 @@ def _block(number: int, finding: ReviewedFinding, differing: Collection[str], de
     if finding.changed_from:
         facts.append(f"before: {escape(format_category(finding.changed_from), 80).lower()}")
     if finding.changed_from and "" < finding.first_seen < finding.night:
-        facts.append(f"open since {format_night(finding.first_seen)}")
+        facts.append(f"open since {format_time(finding.first_seen)}")
     if finding.because in CAUSES:
         facts.append(f"reason for the change: {CAUSES[finding.because]}")
     if "document" in differing:

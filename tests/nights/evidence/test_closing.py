@@ -72,6 +72,8 @@ def test_a_night_becomes_one_record_with_everything_in_it(nights: Nights) -> Non
         "carried": 0,
         "assessments_failed": 0,
         "changed": 0,
+        "open": 0,
+        "overruled": 0,
         "categories": {"SUFFICIENTLY_REGULATED": 4},
         "frameworks": {"DORA": {"SUFFICIENTLY_REGULATED": 4}},
         "decisions": 1,
@@ -311,7 +313,9 @@ def test_less_than_before_is_counted_and_named_first(tmp_path: Path) -> None:
     assert gone(nights, 2, ingested=some, assessed=[other["assessments"]]) == (2, ["DORA"])
     page = read(nights.close(2, ingested=some, assessed=[other["assessments"]])["report"]).decode()
     headline = page.partition("<h1>")[2].partition("</h1>")[0].replace("\N{NO-BREAK SPACE}", " ")
-    assert headline.startswith("2 documents of the night of 2026-03-01 vanished. 1 framework of the previous")
+    assert headline.startswith(
+        "2 documents of the night of 2026-03-01 vanished. 1 framework of the night before"
+    )
     titles = ("Vanished documents</h2>", "Frameworks without a verdict</h2>", "Documents</h2>")
     assert sorted(titles, key=page.index) == list(titles)
     assert "gone" in page.partition("Vanished documents")[2]

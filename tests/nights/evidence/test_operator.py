@@ -66,13 +66,13 @@ def test_a_mapped_task_is_named_by_its_destination(nights: Nights) -> None:
 @pytest.mark.parametrize(
     ("document", "base_url", "level", "line"),
     [
-        ("COMPLETED", "", "INFO", "1 document: 1 new or changed. Report: REPORT"),
-        ("FAILED", "", "WARNING", "1 document: 1 failed. Report: REPORT"),
+        ("COMPLETED", "", "INFO", "Of 1 document, 1 is new or changed. Report: REPORT"),
+        ("FAILED", "", "WARNING", "Of 1 document, 1 could not be read. Report: REPORT"),
         pytest.param(
             "FAILED",
             "https://airflow.example.com/a/",
             "WARNING",
-            "1 document: 1 failed. Report: https://airflow.example.com/a/compliance/reports/d/run-1/close/-1",
+            "Of 1 document, 1 could not be read. Report: https://airflow.example.com/a/compliance/reports/d/run-1/close/-1",
             marks=pytest.mark.skipif(not HAS_FORMS, reason="there are no pages before Airflow 3.1"),
         ),
     ],

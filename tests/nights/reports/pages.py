@@ -135,7 +135,7 @@ class Strict(HTMLParser):
     ATTRIBUTES = frozenset(
         {"lang", "charset", "http-equiv", "content", "name", "class", "href", "rel", "scope", "role", "rx"}
         | {"aria-hidden", "aria-label", "tabindex", "x", "y", "x1", "x2", "y1", "y2", "width", "height"}
-        | {"text-anchor", "data-label"}
+        | {"text-anchor", "data-label", "id"}
     )
 
     def __init__(self, text: str) -> None:

@@ -36,7 +36,7 @@ def page(*rows: Any, **record: Any) -> Page:
     return Page(Night(*rows, **record).render())
 
 
-ONE = "1 document: 1 new or changed."
+ONE = "Of 1 document, 1 is new or changed."
 VANISHED = {"totals": {"vanished": 3}}
 WORSE, BETTER = finding(category=MISSING, changed_from=GOOD), finding(changed_from=MISSING)
 
@@ -48,14 +48,14 @@ WORSE, BETTER = finding(category=MISSING, changed_from=GOOD), finding(changed_fr
         (Night([document()]), ONE, "No failures", "good"),
         (
             Night([document(), document(1, "FAILED"), document(2)]),
-            "3 documents: 2 new or changed, 1 failed.",
+            "Of 3 documents, 2 are new or changed and 1 could not be read.",
             "Some failed",
             "warn",
         ),
         (Night([], [cell()], [finding()]), "No verdict changed.", "Complete", "good"),
         (Night([document()], [cell()], [finding()]), f"No verdict changed. {ONE}", "Complete", "good"),
-        (Night([], [cell()], [WORSE]), "1 verdict changed: 1 worse, 0 better.", "1 got worse", "warn"),
-        (Night([], [cell()], [BETTER]), "1 verdict changed: 0 worse, 1 better.", "Complete", "good"),
+        (Night([], [cell()], [WORSE]), "1 verdict got worse.", "1 got worse", "warn"),
+        (Night([], [cell()], [BETTER]), "1 verdict got better.", "Complete", "good"),
         (
             Night([], [cell(), cell(1, "FAILED")], [finding()]),
             "No verdict changed. 1 assessment failed.",
@@ -85,7 +85,7 @@ WORSE, BETTER = finding(category=MISSING, changed_from=GOOD), finding(changed_fr
         ),
         (
             Night([document()], gone_frameworks=["DORA"]),
-            f"1 framework of the previous night without a verdict. {ONE}",
+            f"1 framework of the night before without a verdict. {ONE}",
             "1 framework gone",
             "warn",
         ),
@@ -104,7 +104,7 @@ def test_a_first_night_has_nothing_to_compare_with() -> None:
         assert "first night with verdicts: 1 missing, 0 not sufficiently regulated, of 2." in shown.text("h1")
         assert "There is nothing to compare with" in shown.section("What changed")
     earlier = page([document()], [cell()], findings, [("2026-03-02T01:30:00+00:00", TOTALS)])
-    assert "Previous night 2026-03-02 01:30 UTC" in earlier.text(".facts")  # there may be two on a day
+    assert "Previous night 2 Mar 2026, 01:30 UTC" in earlier.text(".facts")  # there may be two on a day
     shown = page([document()], [cell()], findings, ())
     assert "Trend" not in shown.texts("h2")
     assert "Previous night" not in shown.text(".facts")
@@ -113,7 +113,7 @@ def test_a_first_night_has_nothing_to_compare_with() -> None:
 def test_new_verdicts_are_counted_apart_from_unchanged_ones() -> None:
     section = page([], [cell()], [finding(), finding(1, first_seen=NIGHT)]).section("What changed")
     assert "1 verdict is new" in section
-    assert "Nothing: every verdict on a document that came in both nights is the same." in section
+    assert "No verdict changed on documents present in both nights." in section
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_new_verdicts_are_counted_apart_from_unchanged_ones() -> None:
         (([document()],), ["Documents", "Trend", "Evidence"]),
         (
             ([], [cell()], [finding()]),
-            ["What changed since the previous night", "DORA", "Trend", "Evidence"],
+            ["What changed since the night before", "DORA", "Trend", "Evidence"],
         ),
         (([], [], [], ()), ["Evidence"]),
     ],
@@ -161,12 +161,14 @@ def test_changes_show_the_worse_first_with_the_reason_behind_a_click() -> None:
     rows = shown.texts(".changes tbody tr")
     assert rows[0] == (
         "9999.pdf s3://inbox/ D-1 DORA Exit sufficiently regulated not sufficiently regulated "
-        "Worse: why Removed"
+        "Why it is worse Removed"
     )
-    assert rows[1].endswith("Better: why Section 4")
+    assert rows[1].endswith("Why it is better For example, 0.pdf: Section 4")
     assert (len(rows), len(shown.texts(".changes > table tbody tr"))) == (MAX_CHANGES, 10)
     assert shown.text(".changes .more > summary") == "90 more"
-    assert "1 worse, 3,000 better. All are in the findings" in shown.section("What changed")
+    assert "3,001 verdicts changed: 3,001 open. The full list is in findings.jsonl.gz" in shown.section(
+        "What changed"
+    )
     assert rows[1].count(".pdf") == MAX_NAMED
     assert "and 24 more documents" in rows[1]
     assert "and 5 more, in the findings" in rows[1]
@@ -182,15 +184,18 @@ def test_verdicts_are_counted_by_framework_and_criterion_as_experts_decided() ->
     cells = [cell(), cell(1, carried_from={"run": "r"})]
     shown = Page(Night([], cells, findings, decisions=[decide("changed", expert_id="eve")]).render())
     section = shown.section("DORA")
-    assert "Documents: 1 assessed tonight, 1 carried forward." in section
+    assert "Documents: 1 assessed tonight, 1 carried over." in section
     assert "Sufficiently regulated 2 50.0 % Not sufficiently regulated 1 25.0 % Missing 1 25.0 %" in section
     assert section.index("D-2") < section.index("D-1")
-    decisions = shown.section("Decisions by experts")
-    assert "forms of this night: 1 decided. 1 of tonight's verdicts has been decided in nights" in decisions
-    assert "D-1 DORA missing sufficiently regulated ann" in decisions
+    decisions = shown.section("Expert decisions")
+    assert (
+        "1 of 1 finding decided: 1 overruled. Experts decided 1 of these verdicts on earlier nights."
+        in decisions
+    )
+    assert "D-1 DORA missing sufficiently regulated Overruled by ann" in decisions
     assert "Annex 2" in decisions
-    made = "s3://inbox/ 7.pdf D-9 DORA not sufficiently regulated sufficiently regulated"
-    assert f"{made} changed, eve, 2026-03-02T09:00:00 Annex 4" in decisions
+    made = "7.pdf s3://inbox/ D-9 DORA not sufficiently regulated sufficiently regulated"
+    assert f"{made} Overruled by eve , 2 Mar 2026, 09:00 UTC Annex 4" in decisions
 
 
 def decide(decision: str, **changes: Any) -> dict[str, Any]:
@@ -208,11 +213,73 @@ def test_finding_that_no_expert_decided_is_counted_and_has_no_category_of_an_exp
         finding(9, "D-9", **changed, expert="ann"),
         finding(10, "D-9", **changed),
     ]
-    decisions = [decide("expired"), decide("none", cell="same text", answered_by="eve"), decide("agreed")]
-    shown = Page(Night([], [cell()], findings, decisions=decisions).render()).section("Decisions by experts")
-    assert "1 decided, 1 left undecided, 1 expired. No one was asked about 1 changed verdict." in shown
-    for who in ("expired, no one", "left undecided, eve"):
-        assert f"D-9 DORA not sufficiently regulated \u2013 {who}" in shown
+    decisions = [decide("expired"), decide("none", cell="same text", answered_by="eve"), decide("changed")]
+    shown = Page(Night([], [cell()], findings, decisions=decisions).render()).section("Expert decisions")
+    counted = "1 of 3 findings decided: 1 overruled. 2 are still open. No one was asked about 1 open verdict."
+    assert counted in shown
+    assert shown.count("Open, 2 Mar 2026, 09:00 UTC") == 2
+
+
+def test_report_says_what_stands_who_said_so_and_what_is_open() -> None:
+    changed = {"category": BAD, "changed_from": GOOD}
+    findings = [
+        *(finding(number, "D-9", **changed) for number in range(4)),
+        finding(4, "D-9", **changed, expert="ann", expert_category=MISSING),
+        finding(5, "D-8", BAD, open_from=GOOD),
+        finding(6, "D-8", BAD, expert="ann", expert_category=GOOD),
+    ]
+    decisions = [
+        decide("changed", source="s3://inbox/0.pdf", expert_id="eve", outcome="recorded"),
+        decide("agreed", source="s3://inbox/1.pdf", category_after=BAD, rational_feedback=""),
+        decide("commented", source="s3://inbox/2.pdf", category_after=BAD),
+        decide("none", source="s3://inbox/3.pdf"),
+    ]
+    night = Night([], [cell()], findings, decisions=decisions)
+    shown = Page(night.render())
+    assert shown.headline[0] == "4 verdicts got worse. Experts overruled 3 verdicts."
+    assert shown.headline[1] == "4 got worse"
+    section = shown.section("What changed")
+    assert "5 verdicts changed: 2 overruled, 1 open, 1 commented, 1 confirmed." in section
+    assert "1 verdict that changed on earlier nights is still open" in section
+    rows = shown.texts(".changes tbody tr")
+    assert "→ missing Overruled by ann" in rows[0]
+    assert "→ sufficiently regulated Overruled by eve , 2 Mar 2026, 09:00 UTC Why the service" in rows[1]
+    assert "0.pdf" in rows[1]
+    assert "3.pdf" in rows[2]
+    assert "3 of 4 findings decided: 1 confirmed, 1 commented, 1 overruled. 1 is still open." in shown.text(
+        ".lead"
+    )
+    assert "Overruled by eve , 2 Mar 2026, 09:00 UTC (not sent)" in shown.section("Expert decisions")
+    assert (night.verdicts.open, night.verdicts.overruled) == (2, 3)
+    assert night.verdicts.categories == {GOOD: 2, MISSING: 1, BAD: 4}
+
+
+@pytest.mark.parametrize(
+    ("category_after", "headline"),
+    [
+        (GOOD, "0 verdicts got worse or better. Experts overruled 1 verdict."),
+        (MISSING, "1 verdict got worse. Experts overruled 1 verdict."),
+    ],
+)
+def test_headline_and_badge_count_what_stands(category_after: str, headline: str) -> None:
+    row = finding(7, "D-9", BAD, changed_from=GOOD)
+    night = Night([], [cell()], [row], decisions=[decide("changed", category_after=category_after)])
+    shown = Page(night.render())
+    assert shown.headline[0] == headline
+    assert (shown.headline[1] == "1 got worse") is (category_after != GOOD)
+
+
+def test_no_verdict_changed_is_not_said_where_experts_overruled_the_service() -> None:
+    row = finding(7, "D-9", BAD, expert="ann", expert_category=GOOD)
+    assert page([], [cell()], [row]).headline[0] == (
+        "No verdict of the service changed. Experts overruled 1 verdict."
+    )
+
+
+def test_decision_about_an_earlier_verdict_is_not_applied() -> None:
+    row = finding(7, "D-9", MISSING, changed_from=GOOD)  # the form showed BAD
+    shown = page([], [cell()], [row], decisions=[decide("changed")])
+    assert "Experts overruled" not in shown.headline[0]
 
 
 def test_completed_assessments_without_findings_are_counted() -> None:
@@ -228,17 +295,15 @@ def test_failures_are_grouped_and_those_of_assessments_are_apart() -> None:
     lost = [cell(number, "FAILED", error=f"Assessment {number:032x} was lost.") for number in range(4)]
     shown = page(documents, [*lost, cell(9, "FAILED")])
     why = shown.section("Why documents failed")
-    assert re.search(r"3 .*Fetching … gave HTTP 404\. such as", why)
-    assert re.search(r"2 .*Given up after too many nights in a row such as", why)
+    assert re.search(r"3 .*Fetching … gave HTTP 404\. ", why)
+    assert re.search(r"2 .*Given up after too many nights in a row s3", why)
     assert re.search(r"4 .*Assessment … was lost\. such as .*no reason", shown.section("Why assessments"))
 
 
 def test_findings_that_experts_left_undecided_do_not_displace_decisions() -> None:
     decisions = [decide("none") for _ in range(MAX_MADE_DECISIONS + 1)] + [decide("changed", expert_id="eve")]
-    shown = Page(Night([], [cell()], [finding()], decisions=decisions).render()).section(
-        "Decisions by experts"
-    )
-    assert shown.index("changed, eve") < shown.index("left undecided, ")
+    shown = Page(Night([], [cell()], [finding()], decisions=decisions).render()).section("Expert decisions")
+    assert shown.index("Overruled by eve") < shown.index("Open, ")
     assert "and 2 more, in the tables of decisions" in shown
 
 
@@ -273,7 +338,7 @@ def test_a_document_is_cut_out_of_a_reason_which_stays(number: int) -> None:
 def test_a_document_is_cut_out_of_a_change_which_stays() -> None:
     findings = [{**WORSE, "source": f"s3://inbox/{number}.pdf"} for number in range(3)]
     shown = Page(cut(page([], [cell()], findings).html, ["s3://inbox/1.pdf"])).section("What changed")
-    assert re.findall(r"(\d)\.pdf", shown) == ["0", "2"]
+    assert re.findall(r"(\d)\.pdf", shown) == ["0", "2", "0"]
 
 
 def test_documents_that_fail_every_night_are_listed_and_those_given_up_are_named() -> None:
@@ -293,12 +358,12 @@ def test_documents_that_fail_every_night_are_listed_and_those_given_up_are_named
 
 
 @pytest.mark.parametrize(
-    ("number", "said"), [(3, "7 documents fewer than in"), (11, "1 document more than in"), (10, "")]
+    ("number", "said"), [(3, "7 fewer documents than"), (11, "1 more document than"), (10, "")]
 )
 def test_the_lead_compares_the_number_of_documents(number: int, said: str) -> None:
     lead = page([document()] * number).text(".lead")
     assert said in lead
-    assert ("than in the previous night" in lead) is bool(said)
+    assert ("than the night before" in lead) is bool(said)
 
 
 def test_the_trend_has_a_bar_for_each_night_and_the_numbers_below() -> None:
@@ -327,7 +392,7 @@ def test_the_evidence_says_how_to_verify_it_and_links_to_the_tables() -> None:
     shown = page(manifests=manifests, **record)
     assert shown.text(".evidence pre") == "python -m airflow_provider verify 's3://my_aws@bucket/all nights'"
     assert "ab" * 32 in shown.section("Evidence")
-    assert "2, which replaces an earlier record" in shown.text("header .facts")
+    assert "2 (replaces an earlier record" in shown.text("header .facts")
     assert "Manifests of ingestion (102)" in shown.section("Evidence")
     assert shown.links == [f"../../dt%3D1/{'a%20b' * 50}/{number}.jsonl" for number in range(100)]
     assert "and 2 more, in the record" in shown.section("Evidence")
