@@ -181,7 +181,7 @@ def test_a_changed_verdict_is_asked_about_until_someone_has_decided(
     review(hitl, form, {first: (MISSING, "It is not.")})
     assert hitl.form is not None
     assert "before: missing" in hitl.form["body"]
-    assert "open since 2026-03-02" in hitl.form["body"].replace("\\", "")
+    assert "open since 2 Mar 2026" in hitl.form["body"].replace("\\", "")
     fourth = run_night(nights, changed)
     (form,) = group_findings(fourth.result)
     assert first not in responses(form)

@@ -169,9 +169,9 @@ def test_changes_show_the_worse_first_with_the_reason_behind_a_click() -> None:
     assert "3,001 verdicts changed: 3,001 open. The full list is in findings.jsonl.gz" in shown.section(
         "What changed"
     )
-    assert rows[1].count(".pdf") == MAX_NAMED
+    assert rows[1].count(".pdf") == MAX_NAMED + 1
     assert "and 24 more documents" in rows[1]
-    assert "and 5 more, in the findings" in rows[1]
+    assert "and 5 more (see findings.jsonl.gz)" in rows[1]
 
 
 def test_verdicts_are_counted_by_framework_and_criterion_as_experts_decided() -> None:
@@ -243,7 +243,7 @@ def test_report_says_what_stands_who_said_so_and_what_is_open() -> None:
     assert "1 verdict that changed on earlier nights is still open" in section
     rows = shown.texts(".changes tbody tr")
     assert "→ missing Overruled by ann" in rows[0]
-    assert "→ sufficiently regulated Overruled by eve , 2 Mar 2026, 09:00 UTC Why the service" in rows[1]
+    assert "→ sufficiently regulated Overruled by eve , 2 Mar 2026, 09:00 UTC (not sent) Why" in rows[1]
     assert "0.pdf" in rows[1]
     assert "3.pdf" in rows[2]
     assert "3 of 4 findings decided: 1 confirmed, 1 commented, 1 overruled. 1 is still open." in shown.text(

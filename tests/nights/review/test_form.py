@@ -45,7 +45,7 @@ From the *author*.
 #### 1\\. Exit (E\\-1)
 
 **Missing** · score 0.25 · contract\\.pdf · DORA · before: sufficiently regulated \
-· reason for the change: the framework has changed · Text: s3\\:\\/\\/out\\/contract\\.txt \
+· reason for the change: new version of the framework · Text: s3\\:\\/\\/out\\/contract\\.txt \
 · Source: s3\\:\\/\\/in\\/contract\\.pdf
 
 Requirement: An exit plan\\.
