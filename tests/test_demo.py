@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import re
@@ -183,7 +184,9 @@ class TwoNights:
         rows = {"assessments": {"carried_from": None, **self.row, **dict(row)}}
         rows["findings"] = {**self.finding, **dict(finding)}
         for name, each in rows.items():
-            (self.folder / f"{name}.jsonl").write_text(json.dumps(each) + "\n")
+            content = (json.dumps(each) + "\n").encode()
+            (self.folder / f"{name}.jsonl").write_bytes(content)
+            (self.folder / f"{name}.jsonl.gz").write_bytes(gzip.compress(content))
 
     def problems(self) -> str:
         return "\n".join(check_verdicts(self.night, self.last).problems)

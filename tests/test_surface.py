@@ -16,6 +16,8 @@ from airflow_provider.emulator.samples import write_samples
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.operators.night import ComplianceCloseNightOperator
+from airflow_provider.storage.jsonl import read_lines
+from airflow_provider.storage.locations import Location
 from tests.support.attempts import Attempts
 from tests.surface import GOLDEN, describe
 
@@ -59,7 +61,7 @@ def run(task: Any) -> Any:
 
 def columns(uri: str) -> set[str]:
     """Return the columns of a table; all rows have the same."""
-    rows = [json.loads(line) for line in Path(uri.removeprefix("file://")).read_text().splitlines()]
+    rows = [json.loads(line) for line in read_lines(Location(uri))]
     assert rows
     assert {frozenset(row) for row in rows} == {frozenset(rows[0])}
     return set(rows[0])

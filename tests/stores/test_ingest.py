@@ -41,8 +41,8 @@ def ingest(store: Store, run: str, **kwargs: Any) -> ComplianceIngestOperator:
     )
 
 
-def rows(store: Store, run: str) -> list[dict[str, Any]]:
-    manifest = store.read(f"texts/dt={run}/{FOLDER}/manifest.jsonl")
+def rows(store: Store, run: str, name: str = "manifest") -> list[dict[str, Any]]:
+    manifest = store.read(f"texts/dt={run}/{FOLDER}/{name}.jsonl")
     return [json.loads(line) for line in manifest.splitlines()]
 
 
@@ -59,10 +59,11 @@ def test_documents_go_from_store_to_store_and_unchanged_ones_only_once(
         attempts.run(ingest(store, "1", skip_unchanged=True))
     store.put("in/missing.docx", samples[-1].path.read_bytes())
     result = attempts.run(ingest(store, "1", skip_unchanged=True))
-    assert result["manifest"] == f"{store.base}texts/dt=1/{FOLDER}/manifest.jsonl"
+    assert result["manifest"] == f"{store.base}texts/dt=1/{FOLDER}/manifest.2.jsonl"
     assert (result["completed"], result["failed"]) == (9, 0)
     texts = {
-        row["source"].rpartition("/")[2]: row["path"].removeprefix(store.base) for row in rows(store, "1")
+        row["source"].rpartition("/")[2]: row["path"].removeprefix(store.base)
+        for row in rows(store, "1", "manifest.2")
     }
     for sample in samples:
         assert store.read(texts[sample.path.name]).decode() == sample.text
@@ -71,9 +72,10 @@ def test_documents_go_from_store_to_store_and_unchanged_ones_only_once(
     assert {key for key in below if key.startswith("_")} == {
         f"{WORK_FOLDER}/lease.json",
         f"{FOLDER}/manifest.jsonl",
+        f"{FOLDER}/manifest.2.jsonl",
         f"{FOLDER}/report.html",
     }
-    assert len(below) == 9 + 3
+    assert len(below) == 9 + 4
     assert service.count("submit_file") == 9
 
     attempts.identity = {"run_id": "next"}

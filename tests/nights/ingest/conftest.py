@@ -17,6 +17,7 @@ from airflow_provider.emulator.samples import Sample, serve_pages, write_samples
 from airflow_provider.nights.bulk import backoff, engine
 from airflow_provider.nights.bulk.checkpoint import Checkpoint
 from airflow_provider.operators.ingest import ComplianceIngestOperator
+from airflow_provider.storage.jsonl import find_latest
 from airflow_provider.waiting import waits
 from tests.support.attempts import Attempts
 from tests.support.clock import DAY, Clock
@@ -108,9 +109,9 @@ class Outcome:
 
     @property
     def manifest(self) -> Path:
-        """The manifest; there is one."""
-        (found,) = self.destination.glob("_ingest/*/*/*/manifest.jsonl")
-        return found
+        """The manifest of the latest run; there is one task."""
+        (found,) = find_latest(map(str, self.destination.glob("_ingest/*/*/*/manifest*.jsonl"))).values()
+        return Path(found)
 
     @property
     def rows(self) -> dict[str, dict[str, Any]]:
@@ -133,11 +134,11 @@ class Outcome:
     @property
     def files(self) -> set[str]:
         """All files at the destination, except manifest, report, lease, and the entry of the night."""
-        own = {"manifest.jsonl", "report.html", "lease.json"}
+        own = ("manifest.", "report.html", "lease.json")
         return {
             str(path.relative_to(self.destination))
             for path in self.destination.rglob("*")
-            if path.is_file() and path.name not in own and "_nights" not in path.parts
+            if path.is_file() and not path.name.startswith(own) and "_nights" not in path.parts
         }
 
 

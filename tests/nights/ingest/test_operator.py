@@ -56,7 +56,7 @@ def test_the_trigger_row_has_uuids_and_no_documents(
     assert deferral["is_durable"]  # by its journal
     assert set(deferral) == {
         "path", "timeout", "conn_id", "uuids", "poll_interval", "deadline", "cancel_on_kill", "enough",
-        "account", "before", "hook_class", "is_durable",
+        "account", "before", "hook_class", "is_durable", "began_at", "airflow_timeout",
     }  # fmt: skip
 
 

@@ -14,13 +14,15 @@ import pytest
 
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
+from airflow_provider.storage.jsonl import read_lines
+from airflow_provider.storage.locations import Location
 from tests.support.statsd import StatsdServer
 
 CONN = "compliance_default"
 
 
 def read_rows(uri: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in Path(uri.removeprefix("file://")).read_text().splitlines()]
+    return [json.loads(line) for line in read_lines(Location(uri))]
 
 
 @pytest.mark.compliance_service(jobs="manual", quirks=False)
