@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import hashlib
+from codecs import getincrementaldecoder
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
+from html import escape
 from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
 
@@ -28,6 +32,7 @@ THREADS = 8  # reads of all users at the same time: the API server's own threads
 TIMEOUT_SECONDS = 30.0  # of one read
 CHUNK_BYTES = 1 << 18
 MAX_REPORT_BYTES = 256 << 20
+MAX_TEXT_BYTES = 16 << 20
 MAX_QUERY_CHARS = 2000
 ERRORS: tuple[int | type[Exception], ...] = (401, 403, 404, 405, 502, 504, RequestValidationError, Exception)
 MAX_MAP_INDEX = 2**31 - 1  # of Airflow's database
@@ -87,27 +92,68 @@ async def find_dag(dag_id: str, dag_ids: DagIds) -> str:
 DagId = Annotated[str, Depends(find_dag)]
 
 
-async def send_report(location: Location | None) -> Response:
-    """Stream a report."""
-    if location is None:
-        raise HTTPException(404, "Report not found, or you may not read the DAG that wrote it.")
+async def stream(location: Location, most: int) -> AsyncIterator[bytes]:
+    """Yield an object in parts, at most some bytes; the first part says whether it can be read."""
 
-    def open_report() -> Any:
+    def open_object() -> Any:
         with storage_errors(location, "read"):
             return location.fs.open(location.path, "rb")
 
-    file = await run_blocking(open_report)
+    file, sent = await run_blocking(open_object), 0
+    try:
+        yield b""
+        while sent < most and (chunk := await run_blocking(file.read, CHUNK_BYTES)):
+            sent += len(chunk)
+            yield chunk
+    finally:
+        await run_blocking(file.close)
 
-    async def chunks() -> AsyncIterator[bytes]:
-        sent = 0
-        try:
-            while sent < MAX_REPORT_BYTES and (chunk := await run_blocking(file.read, CHUNK_BYTES)):
-                sent += len(chunk)
-                yield chunk
-        finally:
-            await run_blocking(file.close)
 
-    return StreamingResponse(chunks(), media_type="text/html; charset=utf-8", headers=REPORT_HEADERS)
+def send(parts: AsyncIterator[bytes]) -> Response:
+    """Stream a page in an origin of its own."""
+    return StreamingResponse(parts, media_type="text/html; charset=utf-8", headers=REPORT_HEADERS)
+
+
+async def send_report(location: Location | None, navigation: str = "") -> Response:
+    """Stream a report.
+
+    :param navigation: HTML to show above it
+    """
+    if location is None:
+        raise HTTPException(404, "Report not found, or you may not read the DAG that wrote it.")
+    parts = stream(location, MAX_REPORT_BYTES)
+    await anext(parts)
+
+    async def page() -> AsyncIterator[bytes]:
+        left = navigation
+        async for part in parts:
+            found, body, rest = part.partition(b"<body>") if left else (part, b"", b"")
+            yield found + body + (left.encode() if body else b"") + rest
+            left = "" if body else left
+
+    return send(page())
+
+
+async def send_text(location: Location | None, page: str, sha256: object) -> Response:
+    """Stream a text, escaped, in the middle of its page, and say if it is not the one that was recorded."""
+    if location is None:
+        raise HTTPException(404, "This text is not below the root of the nights, or no night has it.")
+    parts = stream(location, MAX_TEXT_BYTES)
+    await anext(parts)
+
+    async def whole() -> AsyncIterator[bytes]:
+        before, _, after = page.rpartition("@TEXT@")
+        yield before.encode()
+        decoder, digest, sent = getincrementaldecoder("utf-8")("replace"), hashlib.sha256(), 0
+        async for part in parts:
+            digest.update(part)
+            sent += len(part)
+            yield escape(decoder.decode(part)).encode()
+        note = "" if digest.hexdigest() == sha256 else "This text is not as it was recorded."
+        note = f"Only the first {sent:,} bytes are shown." if sent >= MAX_TEXT_BYTES else note
+        yield f"</pre><p class='bad'><b>{note}</b></p><pre>{after}".encode()
+
+    return send(whole())
 
 
 @cache
@@ -115,10 +161,32 @@ def make_app() -> FastAPI:
     """Return the app, which Airflow mounts."""
     app = FastAPI(title="Compliance", docs_url=None, redoc_url=None, openapi_url=None)
 
-    def page(template: str, request: Request, status: int = 200, **context: Any) -> HTMLResponse:
+    def make(template: str, request: Request, **context: Any) -> str:
         base = str(request.scope.get("root_path", ""))
-        html = render(template, base=base, airflow=base.removesuffix(PAGES_PREFIX), quote=quote, **context)
-        return HTMLResponse(html, status, headers=PAGE_HEADERS)
+        return render(template, base=base, airflow=base.removesuffix(PAGES_PREFIX), quote=quote, **context)
+
+    def page(template: str, request: Request, status: int = 200, **context: Any) -> HTMLResponse:
+        return HTMLResponse(make(template, request, **context), status, headers=PAGE_HEADERS)
+
+    def navigate(
+        request: Request,
+        root_id: str,
+        dag_id: object,
+        run_id: object,
+        around: Mapping[str, int] | None = None,
+    ) -> str:
+        """Return the links above a report."""
+        base = str(request.scope.get("root_path", ""))
+        dag, run_of_dag = (quote(str(name), safe="") for name in (dag_id, run_id))
+        run = f"{base.removesuffix(PAGES_PREFIX)}/dags/{dag}/runs/{run_of_dag}"
+        links = {label: f"{base}/nights/{root_id}/{number}" for label, number in (around or {}).items()}
+        links |= {"Forms": f"{run}/required_actions?response_received=false", "Run": run}
+        links["Find a document"] = f"{base}/documents/{root_id}" if root_id else ""
+        return make("nav.html", request, links=links)
+
+    def to_document(request: Request, root_id: str, source: str, *, is_text: bool = False) -> Response:
+        base, query = request.scope.get("root_path", ""), f"source={quote(source, safe='')}"
+        return RedirectResponse(f"{base}/{'text' if is_text else 'document'}/{root_id}?{query}")
 
     @app.get("/")
     async def show_nights(request: Request, dag_ids: DagIds) -> Response:
@@ -134,27 +202,54 @@ def make_app() -> FastAPI:
         found = await asyncio.gather(*(read_chain(*item) for item in roots.items()))
         chains = [chain for chain in found if chain["nights"] or chain["problem"]]
         open_forms = await run_blocking(nights.count_open_forms, dag_ids)
-        return page("nights.html", request, chains=chains, open_forms=open_forms)
+        decided: dict[str, int] = {}
+        for chain in chains:
+            with suppress(HTTPException):  # the records say how many there were when the nights were closed
+                decided |= await run_blocking(nights.count_decisions, chain["root"], dag_ids, open_forms)
+        return page("nights.html", request, chains=chains, open_forms=open_forms, decided=decided)
 
     @app.get("/reports/{dag_id}/{run_id}/{task_id}/{map_index}")
-    async def show_report(dag_id: DagId, run_id: str, task_id: str, map_index: int) -> Response:
+    async def show_report(
+        request: Request, dag_id: DagId, run_id: str, task_id: str, map_index: int, source: str = ""
+    ) -> Response:
         if not -1 <= map_index <= MAX_MAP_INDEX:
             raise HTTPException(404, "There is no such task instance.")
         task_instance = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id, "map_index": map_index}
-        return await send_report(await run_blocking(nights.find_report, **task_instance))
+        root_id, _ = await run_blocking(nights.find_run, dag_id, run_id)
+        if source and root_id:
+            return to_document(request, root_id, source)
+        report = await run_blocking(nights.find_report, **task_instance)
+        return await send_report(report, navigate(request, root_id, dag_id, run_id))
 
     @app.get("/runs/{dag_id}/{run_id}")
-    async def show_run(request: Request, dag_id: DagId, run_id: str, source: str = "") -> Response:
-        """Show the report of a night, or one of its documents: what a review's form links to."""
+    async def show_run(
+        request: Request, dag_id: DagId, run_id: str, source: str = "", show: str = ""
+    ) -> Response:
+        """Show the report of a night, one of its documents, or its text: what a review's form links to."""
         root_id, report = await run_blocking(nights.find_run, dag_id, run_id)
         if source and root_id:
-            base = str(request.scope.get("root_path", ""))
-            return RedirectResponse(f"{base}/document/{root_id}?source={quote(source, safe='')}")
-        return await send_report(report)
+            return to_document(request, root_id, source, is_text=show == "text")
+        return await send_report(report, navigate(request, root_id, dag_id, run_id))
 
     @app.get("/nights/{root_id}/{number}")
-    async def show_night(root: Root, number: int, dag_ids: DagIds) -> Response:
-        return await send_report(await run_blocking(nights.find_night_report, root, number, dag_ids))
+    async def show_night(
+        request: Request, root_id: str, root: Root, number: int, dag_ids: DagIds, source: str = ""
+    ) -> Response:
+        if source:
+            return to_document(request, root_id, source)
+        report, entry, around = await run_blocking(nights.find_night_report, root, number, dag_ids)
+        record = entry.record if entry else {}
+        navigation = navigate(request, root_id, record.get("dag_id"), record.get("run_id"), around)
+        return await send_report(report, navigation)
+
+    @app.get("/text/{root_id}")
+    async def show_text(
+        request: Request, root_id: str, root: Root, dag_ids: DagIds, source: str, sha256: str = ""
+    ) -> Response:
+        location, row = await run_blocking(nights.find_text, root, source, sha256, dag_ids)
+        return await send_text(
+            location, make("text.html", request, root_id=root_id, source=source, row=row), row.get("sha256")
+        )
 
     @app.get("/documents/{root_id}")
     async def show_documents(
@@ -165,7 +260,9 @@ def make_app() -> FastAPI:
         return page("documents.html", request, root_id=root_id, text=text, sources=found, most=MAX_DOCUMENTS)
 
     @app.get("/document/{root_id}")
-    async def show_document(request: Request, root: Root, source: str, dag_ids: DagIds) -> Response:
+    async def show_document(
+        request: Request, root_id: str, root: Root, source: str, dag_ids: DagIds
+    ) -> Response:
         found = await run_blocking(lambda: DocumentTables(Location(root), dag_ids).read(source))
         if not found:
             raise HTTPException(404, "No night has this document.")
@@ -176,8 +273,9 @@ def make_app() -> FastAPI:
         decisions = [read_decision(row) for night in found for row in night.decisions]
         criteria = sorted(verdicts.items())
         return page(
-            "document.html", request, source=source, nights=found, criteria=criteria, decisions=decisions
-        )
+            "document.html", request, root_id=root_id, source=source, nights=found, criteria=criteria,
+            decisions=decisions,
+        )  # fmt: skip
 
     async def show_error(request: Request, error: Exception) -> Response:
         code, problem = getattr(error, "status_code", 500), str(getattr(error, "detail", ""))

@@ -11,6 +11,7 @@ from typing import Any
 
 from airflow_provider.exceptions import ComplianceStorageError
 from airflow_provider.nights.evidence.chain import Chain, ChainRecord
+from airflow_provider.nights.reports.documents import DocumentTables
 from airflow_provider.operators.base import ROOT_KEY
 from airflow_provider.operators.links import REPORT_KEY
 from airflow_provider.runtime.params import read_option
@@ -93,19 +94,56 @@ def list_nights(root: str, dag_ids: Collection[str]) -> list[ChainRecord]:
     latest: dict[tuple[object, object], ChainRecord] = {}
     for entry in islice(chain.newest_first(head), 2 * MAX_NIGHTS):
         if entry.record.get("dag_id") in dag_ids:
-            latest.setdefault((entry.record.get("run"), entry.record.get("destination")), entry)
+            latest.setdefault(_key_of(entry), entry)
     nights = sorted(latest.values(), key=lambda night: str(night.record.get("night")), reverse=True)
     return nights[:MAX_NIGHTS]
 
 
-def find_night_report(root: str, number: int, dag_ids: Collection[str]) -> Location | None:
-    """Return where the report of a closed night is; None if these DAGs have not closed it."""
-    place = Location(root)
-    head = Chain(place).find_head()
+def find_night_report(
+    root: str, number: int, dag_ids: Collection[str]
+) -> tuple[Location | None, ChainRecord | None, dict[str, int]]:
+    """Return where the report of a closed night is, its record, and the numbers of nights around it.
+
+    The report is None if these DAGs have not closed it.
+    """
+    chain = Chain(Location(root))
+    head = chain.find_head()
     if head is None or not 0 < number <= head.number:
-        return None  # a record that is missing among others is an error
-    record = Chain(place).read(number).record
-    path = str((record.get("report") or {}).get("path", ""))
-    if record.get("dag_id") not in dag_ids or not _is_report(path):
-        return None
-    return place / path
+        return None, None, {}  # a record that is missing among others is an error
+    entry = chain.read(number)
+    path = str((entry.record.get("report") or {}).get("path", ""))
+    if entry.record.get("dag_id") not in dag_ids or not _is_report(path):
+        return None, None, {}
+    around: dict[str, int] = {}
+    same, at = _key_of(entry), str(entry.record.get("night"))
+    for night in list_nights(root, dag_ids):  # newest first, each in its latest revision
+        other = str(night.record.get("night"))
+        if _key_of(night) == same:
+            around |= {"A later record replaces this one": night.number} if night.number != number else {}
+        elif other > at:
+            around["Next night"] = night.number
+        elif other < at:
+            around.setdefault("Previous night", night.number)
+    return chain.root / path, entry, around
+
+
+def find_text(
+    root: str, source: str, sha256: str, dag_ids: Collection[str]
+) -> tuple[Location | None, dict[str, Any]]:
+    """Return where a text of a document is, and its row; None if it is not below the root."""
+    row = dict(DocumentTables(Location(root), dag_ids).find_text(source, sha256))
+    path, prefix = str(row.get("path") or ""), root.rstrip("/") + "/"
+    is_below = path.startswith(prefix) and ".." not in path.split("/")
+    return (Location(root) / path.removeprefix(prefix) if is_below else None), row
+
+
+def count_decisions(
+    root: str, dag_ids: Collection[str], forms: Collection[tuple[str, str]]
+) -> dict[str, int]:
+    """Return how many decisions were made so far in the runs whose forms still wait."""
+    runs = {f"{dag_id}/{run_id}" for dag_id, run_id in forms}
+    return DocumentTables(Location(root), dag_ids).count_decisions(runs)
+
+
+def _key_of(entry: ChainRecord) -> tuple[object, object]:
+    return entry.record.get("run"), entry.record.get("destination")

@@ -144,7 +144,8 @@ def test_nights_say_how_many_forms_wait_for_an_answer(place: Place, get: Get) ->
         place.close(day, totals={"decisions": 4})
     place.open_forms = {("nightly", "2026-03-02"): 2}
     cells = re.findall(r'data-label="Decisions">(.*?)</td>', get("/").text)
-    assert cells == ['4<div class="dim">2 forms waiting</div>', "4"]
+    forms = "/dags/nightly/runs/2026-03-02/required_actions?response_received=false"
+    assert cells == [f'4<div><a href="{forms}">2 forms waiting</a></div>', "4"]
 
 
 def test_forms_count_as_open_until_they_are_answered_or_their_task_has_ended(
@@ -184,7 +185,7 @@ def test_only_those_who_may_read_the_dag_see_its_nights(
 
     for path in (f"/nights/{place.id}/1", f"/documents/{place.id}", f"/document/{place.id}?source=a"):
         assert get(path).status_code == 404
-    assert "No DAG that you may read" in get("/").text
+    assert "No DAG that you have access to" in get("/").text
     place.readable = {"nightly"}
     assert "missing_connection" in get("/").text
 
@@ -271,6 +272,75 @@ def test_links_have_the_path_that_the_api_server_is_below(place: Place) -> None:
     found = re.findall(r'(?:href|action)="(/[^"]*)"', shown)
     assert found
     assert all(link.startswith("/airflow/compliance/") for link in found)
+
+
+def test_text_of_a_document_is_shown_escaped_and_only_from_below_the_root(
+    place: Place, get: Get, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "Clause 1 <script>alert(1)</script> Â§ 28\n" * 3
+    written = place.write("dt=1/texts/a.txt", text)
+    outside = place.folder.parent / "secret.txt"
+    outside.write_text("secret")
+    paths = {"a": written.uri, "b": f"file://{outside}", "c": f"{place.root}../secret.txt", "d": ""}
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    rows = [{"source": name, "path": path, "sha256": sha256, "bytes": 9} for name, path in paths.items()]
+    place.publish("ingest", "2026-03-01", "manifest", rows)
+    place.publish("ingest", "2026-03-01", "manifest", [{**rows[0], "source": "x"}], dag_id="secret")
+    shown = get(f"/text/{place.id}", source="a", sha256=sha256)
+    assert shown.text.count("Clause 1 &lt;script&gt;alert(1)&lt;/script&gt; Â§ 28") == 3
+    assert "<script>" not in shown.text
+    assert "sandbox" in shown.headers["content-security-policy"]
+    assert f'href="/document/{place.id}?source=a"' in shown.text
+    assert "not as it was recorded" not in shown.text
+    for source in ("b", "c", "d", "x", "unknown"):
+        answer = get(f"/text/{place.id}", source=source)
+        assert (answer.status_code, "secret" in answer.text) == (404, False)
+    assert get(f"/text/{place.id}", source="a", sha256="0").status_code == 404
+    written.fs.pipe_file(written.path, b"forged \xff")
+    assert "This text is not as it was recorded." in get(f"/text/{place.id}", source="a").text
+    monkeypatch.setattr(pages, "MAX_TEXT_BYTES", 3)
+    assert "Only the first " in get(f"/text/{place.id}", source="a").text
+    place.readable = set()
+    assert get(f"/text/{place.id}", source="a").status_code == 404
+
+
+def test_report_leads_to_the_nights_around_it_to_its_forms_and_to_its_documents(
+    place: Place, get: Get
+) -> None:
+    for day in ("2026-03-01", "2026-03-02", "2026-03-03"):
+        place.close(day)
+    place.close("2026-03-02")  # again, with decisions
+    report = place.write(
+        f"_night/report-{hashlib.sha256(b'2026-03-02').hexdigest()[:16]}.html", "<body><h1>R</h1>"
+    )
+    shown = get(f"/nights/{place.id}/2").text
+    assert shown.startswith("<body><nav>")
+    links = {label: address for address, label in re.findall(r'<a href="([^"]*)">([^<]*)</a>', shown)}
+    run = "/dags/nightly/runs/2026-03-02"
+    assert links == {
+        "All nights": "/",
+        "A later record replaces this one": f"/nights/{place.id}/4",
+        "Next night": f"/nights/{place.id}/3",
+        "Previous night": f"/nights/{place.id}/1",
+        "Forms": f"{run}/required_actions?response_received=false",
+        "Run": run,
+        "Find a document": f"/documents/{place.id}",
+    }
+    assert "<nav>" not in str(report.read())
+    place.publish("ingest", "2026-03-01", "manifest", [{"source": "a b", "status": "COMPLETED"}])
+    place.xcoms[REPORT_KEY, "nightly"] = report.uri
+    for path in (f"/nights/{place.id}/2", "/reports/nightly/run/close/-1", "/runs/nightly/run"):
+        assert str(get(path, source="a b").url).endswith(f"/document/{place.id}?source=a%20b")
+        assert "<nav>" in get(path).text
+
+
+def test_decisions_are_counted_as_they_come(place: Place, get: Get) -> None:
+    place.close("2026-03-02", totals={"decisions": 0})
+    place.open_forms = {("nightly", "2026-03-02"): 1}
+    rows = [{"source": "a", "decision": kind} for kind in ("agreed", "changed", "none")]
+    place.publish("review", "2026-03-02", "decisions", rows)
+    (cell,) = re.findall(r'data-label="Decisions">(.*?)</td>', get("/").text)
+    assert cell.startswith("2<div>")
 
 
 def test_what_is_gone_or_never_was_is_said_in_words(place: Place, get: Get) -> None:
@@ -404,7 +474,7 @@ def test_document_shows_its_verdicts_of_all_nights(place: Place, get: Get) -> No
 
     assert quote("s3://in/1.pdf", safe="") in link
     text = " ".join(re.sub(r"<[^>]+>", " ", shown.text.partition("<body>")[2]).split())
-    assert "2026-03-02 COMPLETED 12 s3://in/ 1.pdf.txt" in text
+    assert "2026-03-02 COMPLETED 12 read s3://in/ 1.pdf.txt" in text
     change = "2026-03-02 from missing to sufficiently regulated: new version of the framework"
     assert f"DORA exit sufficiently regulated {change}" in text
     assert "exit missing sufficiently regulated Overruled by ada (not sent yet) Annex 4." in text
@@ -423,7 +493,7 @@ def test_search_of_many_documents_is_limited(place: Place, get: Get) -> None:
     place.publish("ingest", "2026-03-01", "manifest", rows)
     shown = get(f"/documents/{place.id}", text="pdf")
     assert shown.text.count("<li>") == MAX_DOCUMENTS
-    assert "only the first are shown" in shown.text
+    assert "Showing the first 200 documents" in shown.text
     assert get(f"/documents/{place.id}", text="9999.pdf").text.count("<li>") == 1
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby, islice
 
 from airflow_provider.nights.index.nights import EarlierNights, Entry, Night, TaskKey, entries_with
+from airflow_provider.nights.reports.page import UNDECIDED
 from airflow_provider.storage.jsonl import Row, read_valid_rows
 from airflow_provider.storage.locations import Location
 
@@ -90,6 +91,28 @@ class DocumentTables:
         for at, night in nights.items():
             night.date = at.date if days[at.date] == 1 else at.at[:16].replace("T", " ")
         return [nights[at] for at in sorted(nights, key=lambda at: (at.at, at.run), reverse=True)]
+
+    def find_text(self, source: str, sha256: str = "") -> Row:
+        """Return the newest row of a manifest with a text of a document; empty if there is none.
+
+        :param sha256: of the text; by default any
+        """
+        for _, entries in islice(self._by_night("ingest", "manifest", [source]), MAX_NIGHTS):
+            for entry in entries_with(entries, "manifest", [source]):
+                for row in entry.rows("manifest"):
+                    if row.get("source") == source and row.get("path") and sha256 in ("", row.get("sha256")):
+                        return row
+        return {}
+
+    def count_decisions(self, runs: Collection[str]) -> Counter[str]:
+        """Return how many decisions experts have made in runs so far, by run."""
+        counts: Counter[str] = Counter()
+        for night, entries in islice(self._by_night("review", "decisions"), MAX_NIGHTS) if runs else ():
+            for entry in entries if night.run in runs else ():
+                counts[night.run] += sum(
+                    row.get("decision") not in UNDECIDED for row in entry.rows("decisions")
+                )
+        return counts
 
     def _by_night(
         self, kind: str, table: str, sources: Collection[str] = ()

@@ -65,7 +65,6 @@ def render_night(
             title: [manifest for manifest in record["manifests"] if manifest["kind"] == kind]
             for kind, title in KINDS.items()
         },
-        up="../" * (1 + len([name for name in record["destination"].split("/") if name])),  # to the root
         command=f"python -m airflow_provider verify {root}",
     )
 

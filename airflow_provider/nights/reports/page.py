@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from airflow_provider.nights.severity import BAD, CATEGORIES, UNKNOWN, classify, normalize_category
 from airflow_provider.redaction.text import one_line, plural, redact_text, sanitize
@@ -72,6 +72,12 @@ def split_source(source: object, limit: int = 160) -> tuple[str, str, str]:
     short = _cut_middle(text, limit)
     cut = short.rstrip("/").rfind("/") + 1
     return short[:cut], short[cut:], text if text == source and _is_safe_url(text) else ""
+
+
+def to_query(source: object) -> str:
+    """Return the address of a document, relative to a report that names it; empty if it is cut or masked."""
+    text = sanitize(source, MAX_SOURCE_CHARS)
+    return f"?source={quote(text, safe='')}" if text and text == source and "…" not in text else ""
 
 
 def _is_safe_url(text: str) -> bool:
@@ -263,7 +269,7 @@ def _environment() -> Environment:
     shown = (
         *(classify, duration, format_time, in_order, limit_source, list_counts, moment, percent, plural),
         *(rate, read_number, read_time, sanitize, size, split_source, stack, standing, state_of),
-        verdict_words,
+        *(to_query, verdict_words),
     )
     environment.filters.update({function.__name__: function for function in shown})
     environment.filters |= {

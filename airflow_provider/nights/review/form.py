@@ -303,9 +303,11 @@ def _link(label: str, uri: str) -> str:
 
 
 def _links(text_path: str, source: str, page: str) -> list[str]:
-    links = {"Text": text_path, "Source": source}
-    all_nights = [f"[All nights](<{page}?source={quote(source, safe='')}>)"] if page and source else []
-    return [_link(label, uri) for label, uri in links.items() if uri] + all_nights
+    of_document = f"{page}?source={quote(source, safe='')}" if page and source else ""
+    if of_document:
+        links = [f"[Text](<{of_document}&show=text>)"] if text_path else []
+        return [*links, _link("Source", source), f"[All nights](<{of_document}>)"]
+    return [_link(label, uri) for label, uri in {"Text": text_path, "Source": source}.items() if uri]
 
 
 def _block(number: int, finding: ReviewedFinding, differing: Collection[str], demand: str, page: str) -> str:

@@ -386,7 +386,7 @@ def test_each_number_and_each_side_of_a_change_has_a_label_for_narrow_screens() 
     assert len(shown.tree.css("table.rows")) == 4
 
 
-def test_the_evidence_says_how_to_verify_it_and_links_to_the_tables() -> None:
+def test_the_evidence_says_how_to_verify_it_and_names_the_tables() -> None:
     manifests = [{"kind": "ingest", "path": f"dt=1/{'a b' * 50}/{number}.jsonl"} for number in range(102)]
     record = {"root": "s3://my_aws@bucket/all nights", "previous": {"sha256": "ab" * 32}, "revision": 2}
     shown = page(manifests=manifests, **record)
@@ -394,7 +394,8 @@ def test_the_evidence_says_how_to_verify_it_and_links_to_the_tables() -> None:
     assert "ab" * 32 in shown.section("Evidence")
     assert "2 (replaces an earlier record" in shown.text("header .facts")
     assert "Manifests of ingestion (102)" in shown.section("Evidence")
-    assert shown.links == [f"../../dt%3D1/{'a%20b' * 50}/{number}.jsonl" for number in range(100)]
+    assert shown.section("Evidence").count(".jsonl") == 100
+    assert shown.links == []  # a table is not a page
     assert "and 2 more, in the record" in shown.section("Evidence")
 
 
@@ -422,7 +423,9 @@ def hostile(value: Any) -> Night:
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_hostile_text_stays_text(attack: str) -> None:
     shown = Page(hostile(attack).render())
-    assert all(re.fullmatch(r"https?://[^@]+", link) for link in shown.links), shown.links
+    assert all(re.fullmatch(r"https?://[^@]+|[?]source=[\w.~%-]+|#[\w-]+", link) for link in shown.links), (
+        shown.links
+    )
     assert "secret" not in shown.html
     assert not re.search("[\u202e\x00\x1b]", shown.html)
     assert len(shown.tree.css("h1")) == len(shown.tree.css("style")) == 1
