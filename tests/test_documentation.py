@@ -167,6 +167,14 @@ def test_the_tree_of_the_contributor_guide_is_the_package() -> None:
     assert set(re.findall(r"^  (\S+)", tree, re.MULTILINE)) == rooms | modules
 
 
+def test_every_file_that_the_contributor_guide_names_exists() -> None:
+    text = TEXTS["CONTRIBUTING.md"]
+    ours = {ROOT / "airflow_provider" / name for name in re.findall(r"`([\w/]+\.py)`", text)}
+    others = {ROOT / name for name in re.findall(r"(?<![\w/`])((?:docs|tests)/[\w/]+\.\w+)", text)}
+    assert len(ours) > 50
+    assert not [path for path in ours | others if not path.exists()]
+
+
 def test_every_error_is_explained() -> None:
     text = PAGES["troubleshooting.md"]
     kinds: list[Any] = [kind for kind in vars(exceptions).values() if inspect.isclass(kind)]

@@ -19,7 +19,7 @@ from tests.support.values import settings_for
 MB = 1024 * 1024
 CONTENT = "/api/v1/content-processing"
 FILE: Any = b"a form"
-CATEGORIES = "SUFFICIENTLY_REGULATED, NOT_SUFFICIENTLY_REGULATED, MISSING"
+CATEGORIES = ", ".join(FeedbackCategory)
 
 
 def response(status: int = 200, body: Any = None, **headers: str) -> HttpResponse:
