@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,8 @@ FINDING_COLUMNS = (
     "framework_fingerprint",
 )  # fmt: skip
 DECISION_COLUMNS = ("expert", "expert_category", "expert_rationale", "decided_at")
+# What a verdict has changed for if only other criteria of its framework have changed.
+OF_OTHERS = {"framework": "other", "both": "document"}
 BEFORE_COLUMNS = ("category", "first_seen", "open_from")  # what a verdict is compared with
 # What is carried forward of a row.
 VERDICT_COLUMNS = ("criterion", "title", "category", "rationale", "score", "response_id", *DECISION_COLUMNS)
@@ -139,9 +141,16 @@ def as_counts(categories: Counter[str]) -> dict[str, int]:
 
 
 def finding_rows(
-    cell: Cell, verdicts: Iterable[Verdict], night: str, text_path: str | None = None
+    cell: Cell,
+    verdicts: Iterable[Verdict],
+    night: str,
+    text_path: str | None = None,
+    same_rules: Collection[str] = (),
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of `findings.jsonl.gz` of one cell."""
+    """Yield the rows of the findings of one cell.
+
+    :param same_rules: criteria that read as the night before, although the framework has changed
+    """
     common = dict.fromkeys(FINDING_COLUMNS) | {
         "night": night,
         "source": cell.source,
@@ -156,4 +165,7 @@ def finding_rows(
         "carried": cell.carried_from is not None,
     }
     for verdict in verdicts:
-        yield common | verdict | {"because": cell.because or None if verdict["changed_from"] else None}
+        because = cell.because or None if verdict["changed_from"] else None
+        if because in OF_OTHERS and (verdict["criterion"] in same_rules or verdict["title"] in same_rules):
+            because = OF_OTHERS[because]
+        yield common | verdict | {"because": because}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain
@@ -13,6 +13,7 @@ from airflow_provider.exceptions import ComplianceAssessError, ComplianceInputEr
 from airflow_provider.nights.assess.agreement import DRIFTED, MIN_CASES, agreement_rows
 from airflow_provider.nights.assess.cells import Cell, make_key
 from airflow_provider.nights.assess.findings import (
+    OF_OTHERS,
     OTHER,
     Before,
     Decisions,
@@ -56,6 +57,7 @@ from airflow_provider.storage.layout import RULES
 from airflow_provider.storage.lineage import Lineage
 from airflow_provider.storage.lineage import Verdict as AssertedVerdict
 from airflow_provider.storage.locations import Location
+from airflow_provider.waiting.frameworks.catalog import same_criteria
 
 FINDINGS, REPORT = "findings.jsonl.gz", "report.html"
 AGREEMENT = "agreement"  # name of the table, as GOLDEN
@@ -79,6 +81,7 @@ class Outcome:
         self.agreement: list[dict[str, Any]] = []
         self._findings = task.checkpoint.output_folder / FINDINGS
         self._judged: dict[str, TableFile] = {}  # tables about the judge, by name
+        self._same_rules: dict[tuple[str, str], Collection[str]] = {}  # by fingerprints before and now
 
     async def publish(self, started_at: str) -> dict[str, Any]:
         """Write tables and report, then the rows, and last the entry; return the result."""
@@ -174,6 +177,15 @@ class Outcome:
         cell.findings, cell.unanswered = len(found), len(missing)
         return apply_decisions(verdicts, cell.digest, decisions)
 
+    def _find_same_rules(self, cell: Cell) -> Collection[str]:
+        """Return the criteria of a changed framework that read as the night before, as far as is known."""
+        before, framework = self.task.earlier.rules.get(cell.key, ""), self.task.frameworks[cell.framework_id]
+        if (before, framework.fingerprint) not in self._same_rules:
+            then = (self.task.nights.root / f"{RULES}/{before}.json").read() if before else None
+            same = same_criteria(then, framework.rules) if then else frozenset[str]()
+            self._same_rules[before, framework.fingerprint] = same
+        return self._same_rules[before, framework.fingerprint]
+
     def _add_findings(
         self,
         decisions: Decisions,
@@ -186,7 +198,8 @@ class Outcome:
         for cell in self.task.cells:
             before = self.task.earlier.before.get(cell.key) or {}
             verdicts = self._compare(cell, before, decisions)
-            findings = list(finding_rows(cell, verdicts, night, texts.get(cell.source)))
+            same = self._find_same_rules(cell) if cell.because in OF_OTHERS else ()
+            findings = list(finding_rows(cell, verdicts, night, texts.get(cell.source), same))
             for table in tables:
                 table.add(findings)
             row = cell.row(checkpoint.provenance)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import groupby
+from sys import intern
 from typing import Any
 
 from airflow_provider.nights.assess.cells import AssessedFramework, Cell, cell_key
@@ -27,6 +28,7 @@ class EarlierVerdicts:
     :param carried: fields of cells that an earlier night has decided; `verdicts` are the verdicts on them
     :param before: category, `first_seen` and `open_from` of each criterion in the night to compare with
     :param causes: why a cell may have another verdict than in that night: see `Cell.find_cause`
+    :param rules: the fingerprint of the framework in that night
     :param compared_with: the newest of those nights
     """
 
@@ -34,6 +36,7 @@ class EarlierVerdicts:
     verdicts: Spool = field(default_factory=Spool)
     before: Spool = field(default_factory=Spool)
     causes: dict[str, str] = field(default_factory=dict)
+    rules: dict[str, str] = field(default_factory=dict)
     compared_with: str = ""
 
 
@@ -78,6 +81,7 @@ def read_earlier_verdicts(
     for key, entry, row in find_compared(nights, account, cells, gone):
         if own := by_key.get(key):
             found.causes.setdefault(own.key, own.find_cause(row))
+            found.rules.setdefault(own.key, intern(str(row["framework_fingerprint"])))
         wanted.setdefault(entry.path, _Wanted(entry)).compared[key] = own.key if own else key
         found.compared_with = max(found.compared_with, entry.night.at)
     for place in sorted(wanted.values(), key=lambda place: place.entry.night.at, reverse=True):

@@ -26,6 +26,7 @@ LEGEND = {category.style: category.words for category in SHOWN}
 # Why a verdict is another one than in the previous night.
 CAUSES = {
     "framework": "new version of the framework",
+    "other": "another criterion of the framework changed",
     "document": "new text",
     "both": "new text; new version of the framework",
     "judge": "the service judges the same text differently",

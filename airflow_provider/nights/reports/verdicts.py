@@ -125,7 +125,8 @@ def _find_cause(row: Row) -> tuple[str, str] | None:
     cause = row.get("because")
     if not isinstance(cause, str) or cause not in CAUSES:
         return None
-    return cause, to_name(row.get("framework")) if cause == "framework" else ""
+    framework = to_name(row.get("framework")) if cause in ("framework", "other") else ""
+    return "framework" if framework else cause, framework
 
 
 def _find_question(row: Row) -> tuple[str, ...]:
@@ -306,7 +307,10 @@ class VerdictCounts:
             effects, worse = Counter[str](), Counter[str]()
             for change in changes:
                 effects[change.effect] += change.total
-                worse[sanitize(change.row.get("criterion"), 80)] += change.total * (change.effect == "worse")
+                criterion = sanitize(change.row.get("criterion"), 80)
+                if change.row.get("because") == "other":
+                    criterion += ", whose requirement is the same"
+                worse[criterion] += change.total * (change.effect == "worse")
             counted = f"{plural(effects['worse'], 'verdict')} got worse, {effects['better'] or 'none'} better"
             counted = counted if effects else "no verdict changed"
             counted += "".join(f"; {count:,} on {name}" for name, count in (+worse).most_common(MAX_CAUSES))

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 FORMS = "forms"  # beside `findings.jsonl.gz`
 MAX_FINDINGS = 15  # on one form, by default
 READERS = 16
-NOT_THE_TEXT = ("framework", "judge")  # causes of a change that concern many documents
+NOT_THE_TEXT = ("framework", "other", "judge")  # causes of a change that concern many documents
 
 
 def group_findings(

@@ -45,6 +45,12 @@ def compare_rules(before: bytes, after: bytes) -> Iterator[tuple[str, str, str, 
                 yield criterion, name, _show(then.get(name)), _show(now.get(name))
 
 
+def same_criteria(before: bytes, after: bytes) -> frozenset[str]:
+    """Return the criteria whose rules are the same; none if the framework itself has changed."""
+    changed = {criterion for criterion, *_ in compare_rules(before, after)}
+    return frozenset() if "" in changed else frozenset(_by_criterion(after)) - changed
+
+
 def _by_criterion(rules: bytes) -> dict[str, dict[str, Any]]:
     framework = json.loads(rules)
     listed = framework.pop("criteria", None)

@@ -111,13 +111,17 @@ def test_a_changed_document_is_assessed_again_and_only_that(service: Emulator, n
 def test_a_changed_framework_is_assessed_again_and_only_that(service: Emulator, nights: Nights) -> None:
     run_night(nights, TEXTS)
     frameworks = copy.deepcopy(service.frameworks())
-    frameworks[0]["criteria"][0]["keywords"] = ["nothing"]
+    for criterion in frameworks[0]["criteria"]:
+        criterion["keywords"] = ["nothing"]  # which the service does not list
     frameworks[0]["criteria"][0]["description"] += " As amended."
     service.set_frameworks(frameworks)
     before = service.count("submit_assessment")
     night = run_night(nights, TEXTS)
     assert service.count("submit_assessment") - before == len(TEXTS)
     assert {row["framework"] for row in night.rows if not row["carried_from"]} == {frameworks[0]["codeName"]}
+    causes = {row["criterion"]: row["because"] for row in night.findings if row["changed_from"]}
+    amended, *others = (criterion["codeName"] for criterion in frameworks[0]["criteria"])
+    assert causes == {amended: "framework"} | dict.fromkeys(others, "other")
 
 
 def test_rules_are_stored_once_in_each_version(service: Emulator, nights: Nights) -> None:

@@ -172,6 +172,24 @@ def test_the_newest_decision_on_the_same_category_counts(
     assert apply_decisions([carried], "another", {("cell", "D-1"): decision}) == [carried]
 
 
+@pytest.mark.parametrize(
+    ("cause", "criterion", "because"),
+    [
+        ("framework", "D-1", "other"),
+        ("framework", "Exit", "other"),  # by its name
+        ("framework", "D-2", "framework"),
+        ("both", "D-1", "document"),
+        ("both", "D-2", "both"),
+        ("document", "D-1", "document"),
+        ("judge", "D-1", "judge"),
+    ],
+)
+def test_change_is_attributed_to_its_criterion(cause: str, criterion: str, because: str) -> None:
+    verdict = {"criterion": criterion, "title": "", "changed_from": SUFFICIENT, "category": MISSING}
+    (row,) = finding_rows(Cell("k", because=cause), [verdict], "n2", None, {"D-1", "Exit"})
+    assert row["because"] == because
+
+
 @pytest.mark.parametrize("origin", [None, {"run": "d/r"}])
 def test_a_row_has_the_columns_of_its_cell_and_its_verdict(origin: dict[str, str] | None) -> None:
     cell = Cell(

@@ -94,6 +94,17 @@ def test_the_page_says_first_why_verdicts_changed_and_groups_them() -> None:
     assert second.startswith("7.pdf s3://inbox/ D-1 DORA Exit new text")
 
 
+def test_change_is_not_blamed_on_a_criterion_whose_requirement_is_the_same() -> None:
+    counts = VerdictCounts()
+    counts.add_cell(cell(0, because="framework"))
+    counts.add_finding(finding(category=MISSING, changed_from=GOOD, because="other"))
+    (said,) = counts.explain()
+    assert said.startswith(
+        "DORA was changed, so 1 document with the same text was reassessed: 1 verdict got worse"
+    )
+    assert said.endswith("; 1 on D-1, whose requirement is the same.")
+
+
 @pytest.mark.parametrize("name", ["framework", "criterion", "because", "changed_from", "category"])
 def test_changes_of_different_kinds_are_apart(name: str) -> None:
     change = finding(1, "D-1", MISSING, changed_from=GOOD, because="document")
