@@ -8,10 +8,8 @@ from importlib import import_module
 ALL = (
     "import_time",
     "ingest",
-    "short_jobs",
     "assess",
     "publishing",
-    "uploads",
     "verify",
     "stock",
     "triggerer",

@@ -1,8 +1,7 @@
 """Two commits beside each other and beside bare scripts: `make bench-compare BASE=<commit>`.
 
-The package of the other commit is put into a folder of its own, with the benchmarks and the
-emulator of this one. The commits
-take turns, three rounds each, and the best of each counts. `-` is for what the other commit does not have.
+The package of the other commit is put into a folder of its own, with the benchmarks and the emulator of this
+one. The commits take turns, three rounds each, and the best of each counts. `-` is for what the other lacks.
 """
 
 from __future__ import annotations
@@ -51,23 +50,6 @@ def publishing(scale: float) -> dict[str, Result]:
     return publishing.run(round(publishing.DOCUMENTS * scale))[0]
 
 
-def resume(scale: float) -> dict[str, Result]:
-    """5,000 finished cells, from a store with 30 ms per request."""
-    from benchmarks import resume
-
-    found = resume.run("assess", round(5_000 * scale), resume.LATENCY, resume.CONCURRENCY)
-    return {"operator": found["operator"][1], "bare": found["script"][1]}
-
-
-def upload(scale: float, name: str) -> dict[str, Result]:
-    """256 MiB."""
-    from benchmarks import uploads
-
-    best, growth = uploads.run(round(256 * scale), name)
-    ours = f"{name}, ours"
-    return {"operator": Result(best[ours], growth[ours], 0.0), "bare": Result(best[name], growth[name], 0.0)}
-
-
 def verify(scale: float) -> dict[str, Result]:
     """A night of 40,000 texts."""
     from benchmarks import verify
@@ -80,10 +62,6 @@ SCENARIOS: dict[str, Callable[[float], dict[str, Result]]] = {
     "assess-1.5s": lambda scale: waiting(scale, 1.5),
     "assess-30s": lambda scale: waiting(scale, 30.0),
     "publishing": publishing,
-    "resume": resume,
-    "upload-requests": lambda scale: upload(scale, "requests"),
-    "upload-aiohttp": lambda scale: upload(scale, "aiohttp"),
-    "upload-hashed": lambda scale: upload(scale, "aiohttp after hashing"),
     "verify": verify,
 }
 
