@@ -267,6 +267,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
             may_defer=self.deferrable and may_defer,
             max_in_flight=client.settings.max_in_flight,
             is_last_attempt=is_last_attempt(run.context["ti"]),
+            limit=run.deadline.name,
             job_seconds=self.document_timeout,
         )
         engine = BulkEngine(

@@ -17,7 +17,7 @@ from airflow_provider.exceptions import (
     ComplianceUncertainError,
 )
 from airflow_provider.hooks.compliance import check_hook_class
-from airflow_provider.operators.base import TimedWaitingOperator, entry_point, fails_for_good
+from airflow_provider.operators.base import TimedWaitingOperator, entry_point, fails_for_good, is_last_attempt
 from airflow_provider.operators.links import JOB_URL, ComplianceJobLink
 from airflow_provider.redaction.text import mask_address
 from airflow_provider.runtime import metrics
@@ -224,7 +224,10 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
             self.log.info("Completed %s %s after %.0f s.", self.kind.noun, identifier, result.seconds)
             self._count("completed")
             return identifier
-        if is_timeout and self.cancel_on_kill:
+        is_over = deadline.name != "execution_timeout" or is_last_attempt(self._ti)
+        if is_timeout and not is_over and self._state.store is not None:
+            self.log.info("The next attempt waits for %s again.", self.kind.describe([identifier]))
+        elif is_timeout and self.cancel_on_kill:
             self.log.info("Timed out: cancelling %s, if it is in flight.", self.kind.describe([identifier]))
             ended, before = self._cancel(job), job.get("before")
             is_stale = before and is_new_result(before, ended) is False

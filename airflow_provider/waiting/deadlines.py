@@ -47,4 +47,9 @@ class Deadline(NamedTuple):
 
     def timeout_error(self, error: ComplianceError) -> BaseException:
         """Return what to raise after the deadline: for Airflow's timeout the same as when not deferred."""
-        return AirflowTaskTimeout(str(error)) if self.name == "execution_timeout" else error
+        if self.name != "execution_timeout":
+            return error
+        advice = (
+            "That is the execution_timeout of the task: if it is too short for the work, set a longer one."
+        )
+        return AirflowTaskTimeout(f"{error} {advice}")

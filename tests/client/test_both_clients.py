@@ -81,6 +81,16 @@ def test_a_document_is_sent_as_one_multipart_part_of_known_length(
     )
 
 
+@pytest.mark.parametrize(
+    "head", [{"X-Large": "a" * 200_000}, {f"X-Large-{number}": "a" * 1000 for number in range(200)}]
+)
+def test_oversized_head_of_a_response_is_named(run: Any, service: Service, head: dict[str, str]) -> None:
+    service.on(STATUS, Reply(json={"uuid": UUID, "status": "RUNNING"}, headers=head))
+    with pytest.raises(exc.ComplianceProtocolError, match=r"the response is too large \(its head\)"):
+        run("get_status", UUID)
+    assert len(service.received) == 2  # with the login: a retry would get as much again
+
+
 @pytest.mark.parametrize("map_error", [Reply(401), Reply(429, headers={"Retry-After": "0"})])
 def test_a_refused_upload_is_sent_whole_again(run: Any, service: Service, map_error: Reply) -> None:
     service.on(f"POST {CONTENT}/file", map_error, ACCEPT_ENCODING)

@@ -17,7 +17,7 @@ from airflow_provider.operators.content import (
     ComplianceSubmitFileOperator,
     ComplianceSubmitUrlOperator,
 )
-from tests.support.attempts import Attempts, heard
+from tests.support.attempts import Attempts, StateStore, heard
 from tests.support.jobs import completed
 from tests.support.values import PDF
 
@@ -87,10 +87,22 @@ def test_a_timeout_fails_the_task_and_cancels_the_job_unless_asked_not_to(
     assert service.count("cancel") == service.count("cancel", 200) == is_cancelled
 
 
-def test_the_execution_timeout_counts_while_deferred(service: Emulator, attempts: Attempts) -> None:
-    with pytest.raises(AirflowTaskTimeout, match="still in progress"):
-        attempts.run(submit(deferrable=True, execution_timeout=timedelta(seconds=0.3)))
-    assert service.count("cancel", 200) == 1
+@pytest.mark.parametrize(("retries", "is_kept"), [(1, True), (0, False)])
+def test_end_of_the_execution_timeout_keeps_the_job_for_the_next_attempt(
+    service: Emulator, attempts: Attempts, deferrable: bool, retries: int, is_kept: bool
+) -> None:
+    attempts.retries = attempts.max_tries = retries
+    attempts.store = StateStore()
+    service.configure(jobs="manual")
+    task = submit(deferrable=deferrable, execution_timeout=timedelta(seconds=0.5))
+    with pytest.raises(AirflowTaskTimeout, match="That is the execution_timeout of the task"):
+        attempts.run(task)
+    task.on_kill()  # as Airflow does after this error
+    assert service.count("cancel") == (not is_kept)
+    if is_kept:
+        (job,) = service.jobs()
+        service.set_job(job["uuid"], status="COMPLETED")
+        assert attempts.run(submit(deferrable=deferrable)) == job["uuid"]
 
 
 @pytest.mark.parametrize("event", [None, {}, {"status": "?"}, "success", {"kind": "done"}])

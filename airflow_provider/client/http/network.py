@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import ssl
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,6 +19,7 @@ from airflow_provider.client.http.bodies import BodyError
 from airflow_provider.client.http.wire import PORTS, Failure, FailureKind
 from airflow_provider.exceptions import ComplianceConfigError, ComplianceError
 
+OVERSIZED_HEAD = re.compile("[Gg]ot more than|Too many headers")  # what the libraries say
 WITHOUT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")  # reasons of OpenSSL
 
 
@@ -143,6 +145,8 @@ def classify_error(
     def has(*kinds: type[BaseException]) -> bool:
         return any(isinstance(link, kinds) for link in chain)
 
+    if any(OVERSIZED_HEAD.search(str(link)) for link in chain):
+        return Failure(FailureKind.TOO_LARGE, "its head")
     if has(ssl.SSLCertVerificationError):  # of the certificate or the host name, so nothing was sent
         kind = FailureKind.TLS
     elif has(*not_connected):

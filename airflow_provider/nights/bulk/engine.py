@@ -8,7 +8,11 @@ from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic
 
-from airflow_provider.exceptions import ComplianceError, ComplianceSupersededError
+from airflow_provider.exceptions import (
+    ComplianceError,
+    ComplianceJobTimeoutError,
+    ComplianceSupersededError,
+)
 from airflow_provider.nights.bulk.backoff import AdaptiveLimiter
 from airflow_provider.nights.bulk.checkpoint import Checkpoint
 from airflow_provider.nights.bulk.counts import Progress
@@ -114,6 +118,7 @@ class BulkEngine(Generic[I]):
             tasks += [group.create_task(pipeline.work()) for _ in range(concurrency)]
             try:
                 if await self._reaches_deadline():
+                    self._end_attempt()
                     pipeline.on_deadline()
                     # Submits that stall keep their workers.
                     tasks += [group.create_task(pipeline.work()) for _ in range(concurrency)]
@@ -127,6 +132,17 @@ class BulkEngine(Generic[I]):
                 raise
             for task in tasks:
                 task.cancel()
+
+    def _end_attempt(self) -> None:
+        """Leave jobs in flight to the next attempt if there is one: only the time of this one is over."""
+        options, pipeline = self._options, self._pipeline
+        if options.limit == "timeout":
+            return
+        done = f"{pipeline.counts.done} of {len(pipeline.items)} {self._steps.noun} are done"
+        why = f"The {options.limit} of the task is over, and {done}: if it is too short, set a longer one."
+        if not options.is_last_attempt:
+            raise ComplianceJobTimeoutError(f"{why} Jobs in flight go on, and the next attempt resumes.")
+        self._log.warning("%s What is not finished has failed.", why)
 
     async def _on_fatal(self, error: BaseException) -> BaseException:
         """Write the journal before an error ends the attempt; return the error, as transient as it is."""

@@ -222,6 +222,7 @@ class BulkOptions:
     :param may_defer: end when only waiting is left
     :param max_in_flight: maximum number of jobs at the service, including submits; None is no limit
     :param is_last_attempt: Airflow has no retry left
+    :param limit: the parameter that sets the deadline
     """
 
     concurrency: int
@@ -232,6 +233,7 @@ class BulkOptions:
     may_defer: bool
     max_in_flight: int | None = None
     is_last_attempt: bool = False
+    limit: str = "timeout"
     job_seconds: float = math.inf
 
     @property

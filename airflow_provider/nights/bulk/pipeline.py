@@ -170,9 +170,10 @@ class Pipeline(Generic[I]):
 
     def fail_stuck(self, job_id: str) -> None:
         """Give up a job that was stuck twice or is replaced, and its items."""
-        minutes = f"{self._options.job_seconds / 60:.0f} min"
+        seconds = self._options.job_seconds
+        limit = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
         for item in self.jobs.pop(job_id, []):
-            error = f"Stuck for {minutes}, and {minutes} more after the service was asked to process it again"
+            error = f"Stuck for {limit}, and {limit} more after the service was asked to process it again"
             self._fail(item, f"{error}: {item.last_error}" if item.last_error else f"{error}.")
         self.has_changed.set()
 

@@ -104,6 +104,28 @@ def test_nothing_is_submitted_after_the_deadline(night: Night) -> None:
     assert str(night.steps) == "submit@0"
 
 
+@pytest.mark.parametrize("is_last_attempt", [False, True])
+def test_end_of_the_execution_timeout_keeps_jobs_in_flight_for_the_next_attempt(
+    night: Night, is_last_attempt: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    night.script({"a": {16: DONE}, "b": {}})
+    items = [submitted("a"), submitted("b")]
+    limits: dict[str, Any] = {
+        "deadline": 19.5,
+        "limit": "execution_timeout",
+        "is_last_attempt": is_last_attempt,
+    }
+    why = "The execution_timeout of the task is over, and 1 of 2 items are done"
+    if is_last_attempt:
+        night.run(*items, **limits)
+        assert why in caplog.text
+    else:
+        with pytest.raises(exc.ComplianceJobTimeoutError, match=why):
+            night.run(*items, **limits)
+    assert items[1].state is (FAILED if is_last_attempt else SUBMITTED)
+    assert night.service.cancelled == (["b"] if is_last_attempt else [])
+
+
 def test_results_get_a_minute_after_the_deadline(night: Night, caplog: pytest.LogCaptureFixture) -> None:
     night.script({"a": {19: DONE}, "b": {19: DONE}}, {"fetch a": [55.0], "fetch b": [65.0]})
     items = [submitted("a"), submitted("b")]
@@ -122,7 +144,7 @@ def test_a_result_in_backoff_is_fetched_at_once_after_the_deadline(night: Night)
 # -- stuck jobs
 
 
-STUCK = "Stuck for 2 min, and 2 min more after the service was asked to process it again"
+STUCK = "Stuck for 100 s, and 100 s more after the service was asked to process it again"
 REPLACED: dict[str, list[Any]] = {"retry a": [{"uuid": "new", "status": "RUNNING"}]}
 
 
