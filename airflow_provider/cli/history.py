@@ -63,13 +63,12 @@ def _print(source: str, night: DocumentNight) -> None:
     ]
     print_line(f"{night.date}  {source}: {', '.join(str(part) for part in text if part)}")
     for (framework, criterion), finding in sorted(night.findings.items()):
-        parts = [f"    {framework} {criterion}: {finding.get('category')}"]
+        verdict = _describe(finding) if finding.get("expert") else finding.get("category")
+        parts = [f"    {framework} {criterion}: {verdict}"]
         if finding.get("changed_from"):
             cause = CAUSES.get(str(finding.get("because")))
             parts.append(f"changed from {finding['changed_from']}{f' because {cause}' if cause else ''}")
-        if finding.get("expert"):
-            parts.append(_describe(finding))
-        elif finding.get("open_from"):
+        if finding.get("open_from") and not finding.get("expert"):
             parts.append(f"open since {format_time(finding.get('first_seen'))}")
         print_line(", ".join(parts))
     for decision in map(read_decision, night.decisions):

@@ -151,7 +151,7 @@ async def send_text(location: Location | None, page: str, sha256: object) -> Res
             yield escape(decoder.decode(part)).encode()
         note = "" if digest.hexdigest() == sha256 else "This text is not as it was recorded."
         note = f"Only the first {sent:,} bytes are shown." if sent >= MAX_TEXT_BYTES else note
-        yield f"</pre><p class='bad'><b>{note}</b></p><pre>{after}".encode()
+        yield (f"\n\n<b class='bad'>{note}</b>{after}" if note else after).encode()
 
     return send(whole())
 

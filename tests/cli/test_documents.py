@@ -116,6 +116,22 @@ def test_runs_of_one_date_are_told_apart(root: Path, call: Call) -> None:
     assert [line.partition("  ")[0] for line in lines] == ["2026-03-02 05:00", "2026-03-02 00:00"]
 
 
+def test_history_shows_the_position_of_the_house_in_all_nights_with_the_same_text(
+    root: Path, call: Call
+) -> None:
+    about = {"source": GOOD_ROW["source"], "framework": "GDPR", "criterion": "28-2", "cell": "c"}
+    for day, cell in (("2026-03-04", "c"), ("2026-03-05", "c"), ("2026-03-06", "another text")):
+        finding = {**about, "cell": cell, "category": "MISSING", "open_from": "x", "first_seen": "2026-03-04"}
+        publish(root, day, "assess", "findings", finding)
+    made = {"expert_id": "eve", "category_before": "MISSING", "category_after": "SUFFICIENTLY_REGULATED"}
+    made |= {"decision": "changed", "decided_at": "2026-03-05T09:00:00", "outcome": "sent"}
+    publish(root, "2026-03-04", "review", "decisions", {**about, **made})
+    out = call("history", root, "good").out.splitlines()
+    house = "sufficiently regulated (the service said: missing), overruled by eve, 5 Mar 2026, 09:00 UTC"
+    assert out[1] == "    GDPR 28-2: MISSING, open since 4 Mar 2026, 00:00 UTC"
+    assert [line.count(house) for line in out[2:7]].count(1) == 3
+
+
 def test_history_shows_no_verdict_where_no_one_decided(root: Path, call: Call) -> None:
     row = {"source": GOOD_ROW["source"], "criterion": "28-2", "category_after": "MISSING"}
     left, expired = {**row, "decision": "none", "expert_id": "ada"}, {**row, "decision": "expired"}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, islice
 
 from airflow_provider.nights.index.nights import EarlierNights, Entry, Night, TaskKey, entries_with
-from airflow_provider.nights.reports.page import UNDECIDED
+from airflow_provider.nights.reports.page import OPEN, UNDECIDED, apply_decision, read_decision, state_of
 from airflow_provider.storage.jsonl import Row, read_valid_rows
 from airflow_provider.storage.locations import Location
 
@@ -85,12 +85,26 @@ class DocumentTables:
             night.findings[str(row.get("framework")), str(row.get("criterion"))] = row
         for night, row in rows("review", "decisions"):
             night.decisions.append(row)
+        self._apply_decisions(list(nights.values()))
         if not any(night.document or night.findings or night.decisions for night in nights.values()):
             return []
         days = Counter(at.date for at in nights)
         for at, night in nights.items():
             night.date = at.date if days[at.date] == 1 else at.at[:16].replace("T", " ")
         return [nights[at] for at in sorted(nights, key=lambda at: (at.at, at.run), reverse=True)]
+
+    @staticmethod
+    def _apply_decisions(nights: Sequence[DocumentNight]) -> None:
+        """Let findings know of decisions that were made since their tables were written."""
+        made = [read_decision(row) | {"cell": row.get("cell")} for night in nights for row in night.decisions]
+        latest = {
+            (row["cell"], row["framework"], row["criterion"]): row
+            for row in sorted(made, key=lambda row: str(row["decided_at"]))
+            if state_of(row) != OPEN
+        }
+        for night in nights:
+            for key, finding in night.findings.items():
+                night.findings[key] = dict(apply_decision(finding, latest.get((finding.get("cell"), *key))))
 
     def find_text(self, source: str, sha256: str = "") -> Row:
         """Return the newest row of a manifest with a text of a document; empty if there is none.

@@ -33,6 +33,7 @@ CAUSES = {
 }
 UNDECIDED = {"none": "open", "expired": "open"}  # decisions that say that no one has decided
 DECISIONS = {"changed": "overruled", "commented": "commented", "agreed": "confirmed", **UNDECIDED}
+DECIDED = ("expert", "expert_category", "expert_rationale", "decided_at", "decision", "outcome")
 FEEDBACK = {
     "sent": "sent to the service",
     "recorded": "not sent",
@@ -112,6 +113,18 @@ def read_decision(row: Mapping[str, Any]) -> dict[str, Any]:
         "expert": row.get("expert_id") or row.get("answered_by") or "no one",
         "expert_rationale": row.get("rational_feedback"),
     }
+
+
+def apply_decision(finding: Mapping[str, Any], made: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return a finding with what was decided about it since its table was written.
+
+    :param made: see `read_decision`; one that is about an earlier verdict is not applied
+    """
+    if made is None or state_of(made) == OPEN:
+        return finding
+    if normalize_category(made["category"]) != normalize_category(finding.get("category")):
+        return finding
+    return {**finding, **{name: made[name] for name in DECIDED}}
 
 
 def state_of(row: Mapping[str, Any]) -> str:

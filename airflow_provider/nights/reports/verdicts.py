@@ -14,6 +14,7 @@ from airflow_provider.nights.reports.page import (
     OPEN,
     STATES,
     Summary,
+    apply_decision,
     list_counts,
     read_decision,
     standing,
@@ -28,14 +29,6 @@ MAX_SHOWN_DECISIONS = 30  # of earlier nights
 MAX_MADE_DECISIONS = 500  # in this night
 MAX_CRITERIA = 2000  # that are counted, of all frameworks together
 MAX_NAME_CHARS = 400
-DECIDED = (
-    "expert",
-    "expert_category",
-    "expert_rationale",
-    "decided_at",
-    "decision",
-    "outcome",
-)  # columns of a finding
 REST = "(others)"
 
 
@@ -218,7 +211,7 @@ class VerdictCounts:
         criterion = self._find_criterion(framework.criteria, row)
         if row.get("expert"):
             self.decisions.add(row)
-        row = self._apply_decision(row) if self._asked else row
+        row = apply_decision(row, self._asked.get(_find_question(row))) if self._asked else row
         category = standing(row)
         self.overruled += category != normalize_category(row.get("category"))
         framework.categories[to_name(category)] += 1
@@ -244,15 +237,6 @@ class VerdictCounts:
             state_of(known) == OPEN or str(known["decided_at"]) < str(made["decided_at"])
         ):
             self._asked[_find_question(row)] = made
-
-    def _apply_decision(self, row: Row) -> Row:
-        """Return a finding with what was decided about it in this night."""
-        made = self._asked.get(_find_question(row))
-        if made is None or state_of(made) == OPEN:
-            return row
-        if normalize_category(made["category"]) != normalize_category(row.get("category")):
-            return row  # the decision is about an earlier verdict
-        return {**row, **{name: made[name] for name in DECIDED}}
 
     def add_gone(self, framework: str, criteria: Iterable[str]) -> None:
         """Count verdicts of the previous night that a document no longer has."""
