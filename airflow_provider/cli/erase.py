@@ -10,7 +10,8 @@ from airflow_provider.cli.access import asking_airflow, find_chain
 from airflow_provider.cli.commands import FAILED, FOUND, GOOD, print_error, print_json, print_line
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.nights.evidence.erasing import Erasure
-from airflow_provider.nights.evidence.jobs import delete_jobs
+from airflow_provider.nights.evidence.jobs import ErasedJobs
+from airflow_provider.runtime.event_loop import EventLoop
 
 MAX_SHOWN = 20
 
@@ -31,16 +32,21 @@ def run(options: argparse.Namespace) -> int:
         )
         if options.dry_run:
             found = erasure.find()
-            names, uri = [*found.objects, *found.tables, *found.pages], None
+            names, uri = [*found.objects, *found.tables, *found.reports, *found.states], None
+            names += found.patterns.values()
+            names += [str(erasure.chain.read(number).record["report"]["path"]) for number in found.nights]
             documents, rows, digests = len(found.sources), found.tables, found.digests()
         else:
             hook = ComplianceHook(options.conn_id)
-            entry = erasure.run(lambda jobs: delete_jobs(hook, jobs, log))
+            entry = erasure.run(ErasedJobs(hook, EventLoop(threads=2), log))
             names, uri = [], entry.uri
             documents, rows, digests = (entry.record[name] for name in ("documents", "rows", "digests"))
+            if erasure.is_unknown:
+                documents, rows, digests = 0, {}, []
     numbers = {"documents": documents, "rows": sum(rows.values()), "digests": len(digests)}
+    left = {"jobs_left": len(erasure.jobs_left), "files_left": erasure.left}
     if options.json:
-        print_json({**numbers, "objects": sorted(names), "record": uri})
+        print_json({**numbers, "objects": sorted(names), "record": uri, **left})
     else:
         for name in sorted(names)[:MAX_SHOWN]:
             print_line(f"    {name}")
@@ -48,6 +54,10 @@ def run(options: argparse.Namespace) -> int:
             print_line(f"    and {len(names) - MAX_SHOWN:,} more")
         counts = ", ".join(f"{number:,} {noun}" for noun, number in numbers.items())
         print_line(f"{'Would erase' if options.dry_run else 'Erased'}: {counts}.")
+        for name in erasure.left:
+            print_line(f"Not erased: {name}")
+        if erasure.jobs_left:
+            print_line(f"Left at the service: {len(erasure.jobs_left):,} jobs. Try again with --resume.")
     if uri and not options.json:
         print_line(f"The record is {uri}. Logs and XComs of Airflow, and copies elsewhere, are not erased.")
-    return FOUND if erasure.unread else GOOD
+    return FOUND if erasure.left or erasure.jobs_left or erasure.is_unknown else GOOD

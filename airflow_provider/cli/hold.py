@@ -9,6 +9,7 @@ from functools import partial
 from airflow_provider.cli.access import asking_airflow, find_chain
 from airflow_provider.cli.commands import GOOD, print_json, print_line, print_note
 from airflow_provider.nights.evidence.holds import count_covered, place_hold, release_holds
+from airflow_provider.redaction.addresses import redact
 
 
 def _change(options: argparse.Namespace, *, is_released: bool) -> int:
@@ -21,7 +22,9 @@ def _change(options: argparse.Namespace, *, is_released: bool) -> int:
     if options.json:
         print_json({"record": record.uri} | ({} if is_released else {"documents": covered}))
     else:
-        print_line(f"{'Released' if is_released else 'Held'}: '{options.source}', by record {record.uri}.")
+        print_line(
+            f"{'Released' if is_released else 'Held'}: '{redact(options.source)}', by record {record.uri}."
+        )
     if covered and not options.json:
         print_line(f"It covers {covered:,} document{'s' * (covered > 1)} of the nights below the root.")
     elif covered == 0:

@@ -121,14 +121,15 @@ COMMANDS = (
         "Remove everything about documents from all nights below a root",
         "Remove the texts, rows, findings, decisions and salts of documents from all nights below a root, "
         "delete their jobs at the service, and add a record to the chain. The evidence of all else stays "
-        "valid. Exit code 0: they are erased; 1: but files that may name them can't be read; 2: wrong usage, "
-        "a document is held, or the store or the service has failed: run it again with --resume.",
+        "valid. Exit code 0: they are erased; 1: but files or jobs are left, which are named, or nothing "
+        "names the documents now; 2: wrong usage, a document is held, or the store has failed: run it "
+        "again with --resume.",
         (
             ROOT,
             SOURCES,
             REASON,
             option("--dry-run", "only list what would be erased"),
-            option("--resume", "also complete an erasure that was killed"),
+            option("--resume", "also complete an erasure that was killed, and delete jobs that are left"),
             CONN_ID,
             JSON,
         ),
@@ -202,7 +203,8 @@ COMMANDS = (
             option("--from", "the first night", "DATE", dest="first", type=parse_date),
             option("--to", "the latest night", "DATE", dest="last", type=parse_date),
             option("--sample", "draw that many documents", "N", type=number_to(100_000), default=0),
-            option("--seed", "of the sample: another one draws others", "TEXT", default="0"),
+            option("--seed", "of the sample, chosen once the head is told", "TEXT", default="0"),
+            option("--head", "the hash of the last record, told before the seed", "SHA256", type=parse_hash),
             SOURCES,
             option("-o --output", "the zip; it must not exist", "FILE", required=True),
             *STORES,

@@ -16,8 +16,11 @@ from airflow_provider.nights.evidence.verifier import report
 def run(options: argparse.Namespace) -> int:
     """Verify the documents, print a line per record, and write the pack."""
     output = Path(options.output)
-    if bool(options.source) == bool(options.sample) or output.exists() or not output.parent.is_dir():
+    is_unclear = bool(options.source) == bool(options.sample) or bool(options.sample) != bool(options.head)
+    if is_unclear or output.exists() or not output.parent.is_dir():
         problem = "Give either --sample or --source"
+        if options.sample and not (options.source or options.head):
+            problem = "Give --head: the hash of the last record, told before the seed was chosen"
         if output.exists():
             problem = f"'{output}' exists: choose another name for the pack"
         elif not output.parent.is_dir():
@@ -34,14 +37,16 @@ def run(options: argparse.Namespace) -> int:
     ):
         bag, sources = Bag(file), dict.fromkeys(options.source)
         packer = Packer(
-            stores[0], stores[1:], bag, Path(folder),
-            sources=sources, sample=options.sample, seed=options.seed, period=(first, last),
+            stores[0], stores[1:], bag, sources=sources, sample=options.sample, seed=options.seed,
+            head=options.head or "", period=(first, last),
         )  # fmt: skip
         code = print_records(packer) if options.json else report(packer)
         unknown = next((source for source in packer.documents if source not in packer.found), None)
         if packer.is_stopped or unknown is not None or not packer.documents:
             problem = "The store has failed: try again"
-            if not packer.is_stopped:
+            if options.head and not packer.draw.number:
+                problem = f"No record has the SHA-256 {options.head}"
+            elif not packer.is_stopped:
                 problem = (
                     f"No night of this period has {'a document' if unknown is None else repr(unknown)}: "
                 )

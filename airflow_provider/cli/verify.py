@@ -13,7 +13,10 @@ from airflow_provider.cli.commands import FAILED, FOUND, GOOD, print_error, prin
 from airflow_provider.nights.evidence.stores import open_store
 from airflow_provider.nights.evidence.verifier import NIGHTS, RECORD_NAME, Check, Verifier, report
 
-NUMBERS = ("manifests", "objects", "bytes", "replaced_by", "rewritten", "absent")
+NUMBERS = ("manifests", "objects", "bytes", "replaced_by", "absent")
+
+# Of records: who has added them, why, and how much they concern.
+DESCRIBED = ("kind", "by", "reason", "dag_id", "task_id", "revision", "documents", "jobs", "left")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -64,6 +67,7 @@ def _describe(check: Check) -> dict[str, Any]:
         "record": check.number,
         "night": check.night,
         "status": check.status,
+        **{name: check.record[name] for name in DESCRIBED if name in check.record},
         "timestamp": check.seal.partition("TIMESTAMPED ")[2] or None,
         **{name: getattr(check, name) for name in NUMBERS},
         "record_only": check.is_chain_only,

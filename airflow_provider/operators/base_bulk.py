@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.exceptions import ComplianceInputError, ComplianceSupersededError
 from airflow_provider.hooks.compliance import check_hook_class
 from airflow_provider.operators.base import StoringMixin, TimedWaitingOperator, entry_point, is_last_attempt
 from airflow_provider.operators.links import ComplianceReportLink, push_report
@@ -231,6 +231,8 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
                     is_held,
                 )
                 return await deleter.delete(jobs, needed, max(0.0, seconds))
+        except ComplianceSupersededError:
+            raise
         except Exception as error:  # of any kind: the documents are done
             self.log.warning("Could not delete jobs at the service: %s", error)
             return 0

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
+from airflow_provider.operators.base import ComplianceBaseOperator, StoringMixin, entry_point
 from airflow_provider.runtime.params import as_list
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
 
-class ComplianceEraseOperator(ComplianceBaseOperator):
+class ComplianceEraseOperator(StoringMixin, ComplianceBaseOperator):
     """Erase documents: everything about them in all nights below a root, and their jobs at the service.
 
     The evidence of all else stays valid; a record says which digests were erased, why, by whom and when. It
     fails if a document is held. A retry completes what an earlier attempt has begun.
 
-    Returns the URI of the `record`, and the numbers of `documents`, `rows` and `digests` that were erased.
+    Returns the URI of the `record`, the numbers of `documents`, `rows` and `digests` that were erased, how
+    many jobs the service has not deleted (`jobs_left`; the next run tries again), and which files could not
+    be read or are still written (`files_left`).
 
     :param sources: the documents, one or many, as the rows of the tables name them
     :param reason: why, for the record, which is kept: without names
@@ -39,7 +41,7 @@ class ComplianceEraseOperator(ComplianceBaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Erase them."""
         from airflow_provider.nights.evidence.erasing import Erasure
-        from airflow_provider.nights.evidence.jobs import delete_jobs
+        from airflow_provider.nights.evidence.jobs import ErasedJobs
         from airflow_provider.storage.locations import Location
         from airflow_provider.storage.names import task_path
 
@@ -53,7 +55,8 @@ class ComplianceEraseOperator(ComplianceBaseOperator):
             self.log,
             task=task_path(ti),
         )
-        erased = erasure.run(lambda jobs: delete_jobs(self.hook, jobs, self.log)).record
+        erased = erasure.run(ErasedJobs(self.hook, self._loop, self.log)).record
         numbers = {"documents": erased["documents"], "rows": sum(erased["rows"].values())}
         uri = erasure.chain.location(erased["number"]).uri
-        return {"record": uri, **numbers, "digests": len(erased["digests"])}
+        left = {"jobs_left": len(erasure.jobs_left), "files_left": erasure.left}
+        return {"record": uri, **numbers, "digests": len(erased["digests"]), **left}

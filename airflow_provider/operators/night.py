@@ -127,7 +127,7 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
             return
         from airflow_provider.nights.evidence.erasing import Erasure
         from airflow_provider.nights.evidence.history import find_retired
-        from airflow_provider.nights.evidence.jobs import delete_jobs
+        from airflow_provider.nights.evidence.jobs import ErasedJobs
         from airflow_provider.storage.names import task_path
 
         ti, reason = context["ti"], f"Not among the documents of the latest {self.retire_after} nights"
@@ -146,7 +146,7 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
                     self.max_vanished,
                 )
         if erasure.sources or erasure.find_begun():
-            erasure.run(lambda jobs: delete_jobs(self.hook, jobs, self.log))
+            erasure.run(ErasedJobs(self.hook, self._loop, self.log, is_required=False))
 
     def _check_vanished(self, closed: ChainRecord) -> None:
         """Fail if too many documents vanished; not if tasks are missing, which may have had them."""

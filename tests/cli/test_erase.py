@@ -12,7 +12,7 @@ import pytest
 from airflow_provider.cli import erase as erase_command
 from airflow_provider.cli.commands import main
 from airflow_provider.emulator import Emulator
-from airflow_provider.exceptions import ComplianceInputError, ComplianceServerError
+from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.operators.erase import ComplianceEraseOperator
 from tests.nights.evidence.erasable import ANNA, BERT, Tree
 from tests.nights.evidence.nights import Nights, context_of
@@ -61,11 +61,7 @@ def test_dry_run_says_how_many_objects_it_does_not_list(
 
 
 def test_verify_says_that_an_erasure_is_not_complete(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
-    def fail(_: Any) -> None:
-        raise ComplianceServerError("The service is down.", status=503)
-
-    with pytest.raises(ComplianceServerError):
-        tree.erasure(ANNA).run(fail)
+    tree.begin(ANNA)
     assert main(["verify", str(tree.path)]) == 1
     assert "An erasure is not complete" in capsys.readouterr().out
     main(["verify", str(tree.path), "--json"])
@@ -79,7 +75,9 @@ def test_verify_says_that_an_erasure_is_not_complete(tree: Tree, capsys: pytest.
 def test_file_that_can_not_be_read_is_found(
     tree: Tree, emulated_service: Emulator, output: tuple[str, ...]
 ) -> None:
-    (tree.path / "dt=2026-03-01/a.parquet").write_bytes(b"damaged")
+    path = tree.path / "findings/night=2026-03-01/a.parquet"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"damaged")
     assert main(["erase", str(tree.path), "--source", ANNA, *REASON, *output]) == 1
 
 
@@ -144,22 +142,32 @@ def test_operator_erases_and_deletes_jobs(tree: Tree, emulated_service: Emulator
         "documents": 1,
         "rows": 5,
         "digests": 4,
+        "jobs_left": 0,
+        "files_left": [],
     }
     assert tree.find_traces(ANNA) == []
     assert emulated_service.count("cancel") == 1
 
 
-def test_retry_of_the_operator_completes_what_the_service_has_refused(
-    tree: Tree, emulated_service: Emulator
+@pytest.mark.parametrize("status", [403, 405, 409, 500])
+def test_service_that_refuses_deletes_has_no_say_in_what_is_ours(
+    tree: Tree, emulated_service: Emulator, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    emulated_service.fail("cancel", status=500, times=None)
-    with pytest.raises(ComplianceServerError):
-        erase(tree, ANNA)
-    assert tree.find_traces(ANNA) != []
-    emulated_service.clear_faults()
-    erase(tree, ANNA)
+    monkeypatch.setattr("airflow_provider.waiting.rules.OUTAGE_SECONDS", 0.1)
+    emulated_service.fail("cancel", status=status, times=None, body="A gateway's page")
+    given = ["erase", str(tree.path), "--source", ANNA, *REASON]
+    assert main(given) == 1
     assert tree.find_traces(ANNA) == []
-    assert tree.statuses() == "ERASED OK OK"
+    tree.close(2, BERT)
+    assert main(["verify", str(tree.path)]) == 0
+    emulated_service.clear_faults()
+    assert main(["erase", str(tree.path), "--resume", *REASON]) == 0
+    assert [check.record.get("left") for check in tree.verify()][-1] == []
+
+
+def test_wrong_connection_is_an_error_before_anything_is_erased(tree: Tree) -> None:
+    assert main(["erase", str(tree.path), "--source", ANNA, *REASON, "--conn-id", "mistyped"]) == 2
+    assert tree.statuses() == "OK"
 
 
 def test_operator_needs_a_root_with_nights(tree: Tree, tmp_path: Path) -> None:

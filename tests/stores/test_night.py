@@ -6,7 +6,7 @@ import hashlib
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +16,7 @@ import pytest
 
 from airflow_provider.nights.evidence.chain import Chain
 from airflow_provider.nights.evidence.erasing import Erasure
+from airflow_provider.nights.evidence.jobs import Job
 from airflow_provider.nights.evidence.stores import RemoteStore
 from airflow_provider.nights.evidence.verifier import Verifier
 from airflow_provider.storage.atomic import create_once, keep
@@ -181,6 +182,17 @@ def test_nothing_in_the_evidence_is_written_twice_or_deleted(locked: LockedStore
     assert len(versions) > 10
 
 
+class NoJobs:
+    """A service that has no jobs of the documents."""
+
+    def check(self) -> None:
+        """Do nothing."""
+
+    def delete(self, jobs: Collection[Job]) -> list[Job]:
+        """Do nothing."""
+        return []
+
+
 @pytest.mark.stores
 def test_a_document_is_erased_though_the_evidence_is_locked(locked: LockedStore, tmp_path: Path) -> None:
     """In COMPLIANCE mode: not even an administrator can remove a version of what is below `_evidence/`."""
@@ -192,7 +204,7 @@ def test_a_document_is_erased_though_the_evidence_is_locked(locked: LockedStore,
             assessed=nights.assessed(str(day), "anna", "bert"),
         )
     locked.lock_all("nights/_evidence/")
-    Erasure(Location(nights.base), ["anna"], "A request", "the officer", log).run(lambda jobs: None)
+    Erasure(Location(nights.base), ["anna"], "A request", "the officer", log).run(NoJobs())
     versions, markers = locked.versions()
     assert {count for key, count in versions.items() if "/_evidence/" in key} == {1}
     assert not any("/_evidence/" in key for key in markers)

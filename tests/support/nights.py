@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider.nights.evidence.chain import Chain, ChainRecord
+from airflow_provider.nights.evidence.holds import RECORD_VERSION
 from airflow_provider.nights.evidence.manifests import Manifest
 from airflow_provider.nights.evidence.tables import NightTable
-from airflow_provider.storage.jsonl import to_lines
+from airflow_provider.storage.jsonl import TableFile, complete_once, to_lines
 from airflow_provider.storage.locations import Location
 
 
@@ -93,14 +94,18 @@ class NightWriter:
         """Add a record."""
         folder, listed = self.destination(day), []
         for kind, rows in tables:
-            written = self.put(folder / f"_tables/{kind}.jsonl", to_lines(rows))
+            file = TableFile(folder / f"_tables/{kind}.jsonl")  # a clear writes one of its own
+            file.add(rows)
+            complete_once([file])
+            written = self.put(file.location, to_lines(rows))
             with tempfile.TemporaryDirectory() as temporary:
                 manifest = Manifest(kind, written["uri"])
-                table = NightTable.take(manifest, Path(temporary) / "copy", folder, self.root, lambda _: 0)
+                table = NightTable.take(manifest, Path(temporary) / "copy", folder, self.root, lambda _: None)
                 assert list(table.rows()) == rows
                 table.seal(self.root)
             listed.append(table.describe(self.root))
         night = {
+            "version": RECORD_VERSION,
             "night": f"2026-01-{day:02}T00:00:00+00:00",
             "run": f"nightly/2026-01-{day:02}",
             "root": self.root.uri,

@@ -172,7 +172,7 @@ def _file_name(framework: str) -> str:
 
 def copy_csv(old: Path, new: Path, left_out: Collection[str]) -> int:
     """Copy a CSV file without the rows of some sources; return how many these are."""
-    escaped = {_as_text(source) for source in left_out}
+    escaped = {_as_text(source).encode("utf-8", "backslashreplace").decode() for source in left_out}
     count = 0
     options: Any = {"newline": "", "encoding": "utf-8", "errors": "surrogateescape"}
     limit = csv.field_size_limit(MAX_LINE_BYTES)  # of all readers: 128 KiB unless told otherwise

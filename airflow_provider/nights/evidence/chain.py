@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 NIGHTS = "nights"
 CARRIED = ("erasing", "holds")  # what each record repeats of the one before it: see `erasure` and `holds`
 MAX_TRIES = 100  # to get a number; a failure means that another task got it
-_NAME = re.compile(r"(\d{8})\.json")
+_NAME = re.compile(r"([0-9]{8})\.json")
 
 
 class DamagedRecordError(ComplianceStorageError):

@@ -25,18 +25,17 @@ from airflow_provider.nights.evidence.chain import Chain, ChainRecord
 from airflow_provider.nights.evidence.history import RecordKey, find_earlier, read_documents, task_of
 from airflow_provider.nights.evidence.holds import ERASED, ERASURE, RECORD_VERSION, check_not_erasing
 from airflow_provider.nights.evidence.manifests import REVIEW, Outputs, States, find_unsuccessful
+from airflow_provider.nights.evidence.pages import render_night_page
 from airflow_provider.nights.evidence.tables import NightTable, below, is_below, store_once
 from airflow_provider.nights.evidence.timestamps import stamp
 from airflow_provider.nights.evidence.totals import NightCounts
 from airflow_provider.nights.index.nights import Night
-from airflow_provider.nights.reports import night as pages
+from airflow_provider.nights.reports.night import summarize_night
 from airflow_provider.runtime.provenance import describe_attempt, is_newer, read_provenance
 from airflow_provider.storage.layout import NIGHT_FOLDER, RULES
 from airflow_provider.storage.locations import Location
-from airflow_provider.waiting.frameworks.catalog import compare_rules
 
 NAMED_TASKS = 10  # in the log
-MAX_VANISHED = 1_000  # documents that the report names
 TRANSFERS = 8  # of manifests at the same time
 FAILURES = ("failed", "assessments_failed", "missing", "failed_tasks", "vanished", "gone_frameworks")
 
@@ -94,14 +93,17 @@ class Closing:
                 ", ".join(self._missing[:NAMED_TASKS]),
                 f" and {more} more" if more > 0 else "",
             )
-        self._read_after = max(self._chain.numbers(), default=0)
+        head = self._chain.find_head()
+        self._read_after = head.number if head else 0
+        revision, _ = find_earlier(self._chain, head, self._key)
+        self._known = list(revision.record["manifests"]) if revision else []
         with tempfile.TemporaryDirectory(prefix="night-") as folder:
             self._tables = self._copy_all(Path(folder))
             counts = self._read_and_seal()
             entry = self._chain.append(functools.partial(self._make_record, counts))
         self._log.info("The record of the night is %s, SHA-256 %s.", entry.uri, entry.sha256)
         stamp(self._chain, entry)
-        return entry, pages.summarize_night(entry.record, counts.documents, counts.verdicts)[2]
+        return entry, summarize_night(entry.record, counts.documents, counts.verdicts)[2]
 
     def _make_record(self, counts: NightCounts, head: ChainRecord | None) -> dict[str, Any] | ChainRecord:
         """Return the record that comes after the head, or the one that has closed the night with the same."""
@@ -138,20 +140,13 @@ class Closing:
             "missing": self._missing,
             "failed_tasks": self._failed,
             "gone_frameworks": gone,
-            "warnings": self._outputs.warnings,
+            "warnings": len(self._outputs.warnings),  # words may name documents: they are in the report
             "objects": [_describe_rules(sha256, name) for sha256, name in sorted(counts.rules.items())],
             "compared_with": compared,
             "totals": totals,
         }
-        page = pages.render_night(
-            {**record, "previous": head.reference if head else None},
-            counts.documents,
-            counts.verdicts,
-            counts.judge,
-            trend=[(night.record.get("night"), night.record.get("totals")) for night in nights],
-            vanished=named,
-            rules=self._compare_rules(nights, counts.rules),
-        )
+        shown = {**record, "warnings": self._outputs.warnings}
+        page = render_night_page(self._chain, shown, head, counts, nights, named)
         return {**record, "report": self._store_report(page)}
 
     # -- what the night has left
@@ -163,7 +158,11 @@ class Closing:
             _ = manifest.decisions or manifest.location.fs  # asks Airflow for the connection, in this thread
         return _in_parallel(
             lambda number: NightTable.take(
-                manifests[number], folder / str(number), self._destination, self._root, self._count_erased
+                manifests[number],
+                folder / str(number),
+                self._destination,
+                self._root,
+                lambda table: table.find_in(self._known, self._root, self._count_erased),
             ),
             range(len(manifests)),
         )
@@ -175,9 +174,9 @@ class Closing:
         _in_parallel(lambda table: table.seal(self._root), self._tables)
         return counts
 
-    def _count_erased(self, location: Location) -> int:
+    def _count_erased(self, name: str) -> int:
         """Return how many rows of a table were erased."""
-        name, records = below(location, self._root), self._chain.newest_first(self._chain.find_head())
+        records = self._chain.newest_first(self._chain.find_head())
         kinds = (ERASURE, ERASED)
         found = (one.record.get("rows") or {} for one in records if one.record.get("kind") in kinds)
         return sum(rows.get(name, 0) for rows in found)
@@ -186,7 +185,7 @@ class Closing:
         """Refuse a table that has lost rows since its task has returned their number."""
         for table in self._tables:
             found, returned = table.counts.total(), table.manifest.rows
-            if found < returned and found + self._count_erased(table.location) < returned:
+            if found < returned and found + self._count_erased(below(table.location, self._root)) < returned:
                 raise ComplianceInputError(
                     f"The manifest '{table.manifest.uri}' has lost rows: it has {found:,}, but its task "
                     f"returned the numbers of {returned:,}. Clear the task that wrote it."
@@ -197,12 +196,16 @@ class Closing:
 
         What another task of the run has added of reviews does not count: this task knows nothing of them.
         """
-        record, mine = revision.record, [table.describe(self._root) for table in self._tables]
-        tables, missing, failed = record["manifests"], record.get("missing"), record.get("failed_tasks")
+        record, tables = revision.record, list(revision.record["manifests"])
+        missing, failed = record.get("missing"), record.get("failed_tasks")
+        for table in self._tables:
+            if not (same := table.find_in(tables, self._root, self._count_erased)):
+                return False
+            tables.remove(same)
         if task_of(record) != self._key.task:
-            tables = [table for table in tables if table in mine or table["kind"] != REVIEW]
+            tables = [table for table in tables if table["kind"] != REVIEW]
             missing, failed = (list(filter(self._is_upstream, names or ())) for names in (missing, failed))
-        is_same = (tables, missing, failed) == (mine, self._missing, self._failed)
+        is_same = not tables and (missing, failed) == (self._missing, self._failed)
         return is_same and record.get("run") == self._key.run  # another run is another attempt at the night
 
     def _is_upstream(self, instance: str) -> bool:
@@ -256,25 +259,7 @@ class Closing:
             lost = total - counts.documents.total
         compared = {**night.reference, "night": night.record.get("night"), "documents": total}
         # Not those of `total` that are not in its tables: they were erased since.
-        return compared, max(len(found), lost), list(found)[:MAX_VANISHED]
-
-    def _compare_rules(
-        self, nights: Sequence[ChainRecord], rules: Mapping[str, str]
-    ) -> list[tuple[str, str, str, str, str]]:
-        """Return what changed in the rules of frameworks: framework, criterion, field, before and after."""
-        listed = next(filter(None, (_rules_in(night.record) for night in nights)), {})
-        before = {name: sha256 for sha256, name in listed.items()}
-        changes: list[tuple[str, str, str, str, str]] = []
-        folder = self._root / RULES
-        for name, sha256 in sorted((name, sha256) for sha256, name in rules.items()):
-            location, earlier = folder / f"{sha256}.json", folder / f"{before.get(name)}.json"
-            if not (content := location.read()):
-                self._log.warning(
-                    "The rules of %s are not at '%s': give the same root to the assess task.", name, location
-                )
-            elif sha256 not in listed and name in before and (then := earlier.read()):
-                changes += ((name, *change) for change in compare_rules(then, content))
-        return changes
+        return compared, max(len(found), lost), list(found)
 
     def _store_report(self, page: str) -> dict[str, str]:
         """Write the page, under a name that has its digest; return how a record refers to it."""
@@ -293,12 +278,6 @@ def has_failures(record: Mapping[str, Any]) -> bool:
 def _describe_rules(sha256: str, framework: str) -> dict[str, str]:
     path = f"{RULES}/{sha256}.json"
     return {"kind": "rules", "framework": framework, "path": path, "sha256": sha256}
-
-
-def _rules_in(record: Mapping[str, Any]) -> dict[str, str]:
-    """Return the names of the frameworks of a record, by the SHA-256 of their rules."""
-    stored = record.get("objects") or ()
-    return {one["sha256"]: str(one["framework"]) for one in stored if one.get("kind") == "rules"}
 
 
 def _total(night: ChainRecord, name: str) -> Any:

@@ -1,23 +1,24 @@
-"""Erase documents: everything about them below a root, and their jobs at the service. Digests stay.
+"""Erase documents: everything about them below a root, then their jobs at the service. Digests stay.
 
-The chain gets a record before anything is removed, which has the digests, and another one at the end. In
-between no night can be closed and nothing else erased, and an object names the documents, so that an erasure
-that was killed can be completed. Rows of closed nights go last, those of ingestion after all others.
+The chain gets a record before anything is removed, which has the digests, and another one once nothing is
+left below the root. In between no night can be closed and nothing else erased, and an object names the
+documents, so that an erasure that was killed can be completed. Rows of closed nights go last, those of
+ingestion after all others. Jobs at the service come after that: the last record has those that are left.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import re
 import secrets
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceSupersededError
 from airflow_provider.nights.assess.tables import copy_csv, copy_parquet
@@ -30,10 +31,11 @@ from airflow_provider.nights.evidence.holds import (
     describe,
     read_holds,
 )
+from airflow_provider.nights.evidence.jobs import Job
+from airflow_provider.nights.evidence.pages import render_night_again, render_task_again
 from airflow_provider.nights.evidence.tables import below, download
-from airflow_provider.nights.evidence.traces import Traces
+from airflow_provider.nights.evidence.traces import CSV, PARQUET, PART, Traces
 from airflow_provider.nights.evidence.verifier import ABSENT, DIGESTS
-from airflow_provider.nights.index.nights import Entry
 from airflow_provider.runtime.params import required
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.jsonl import TableFile, read_lines
@@ -41,10 +43,17 @@ from airflow_provider.storage.layout import HOLDS, NIGHTS
 from airflow_provider.storage.locations import Location, parse_json
 
 INTENT = ".sources"  # names the documents as long as an erasure is not complete
-PART = re.compile(r"\.[0-9a-f]{16}\.part")  # see storage.atomic
 MAX_WRITE_TIME = timedelta(hours=1)  # a part that is younger may be complete soon
 
-DeleteJobs = Callable[[Collection[tuple[str, str, str]]], None]
+
+class JobService(Protocol):
+    """Deletes the jobs of documents."""
+
+    def check(self) -> None:
+        """Raise an error of the connection, before anything is erased."""
+
+    def delete(self, jobs: Collection[Job]) -> list[Job]:
+        """Delete jobs; return those that are left."""
 
 
 class Erasure:
@@ -53,8 +62,10 @@ class Erasure:
     :param sources: as rows name them
     :param by: who erases
     :param task: identifies the task instance, whose next attempt completes what this one has begun
-    :param resume: complete an erasure that was killed
-    :ivar unread: files that may name the documents, but can't be read
+    :param resume: complete an erasure that was killed, and try again to delete jobs that are left
+    :ivar left: files that may name the documents: they can't be read, or another process may still write them
+    :ivar is_unknown: nothing names the documents: they were erased before, or the names are wrong
+    :ivar jobs_left: of these and earlier erasures that were tried again
     """
 
     def __init__(
@@ -70,57 +81,100 @@ class Erasure:
     ) -> None:
         self.chain = Chain(root)
         self.sources = set(sources)
-        self.unread: list[str] = []
+        self.left: list[str] = []
+        self.jobs_left: list[Job] = []
+        self.is_unknown = False
         self._reason = str(required(reason, "reason"))
         self._root, self._by, self._log, self._task, self._resume = root, by, log, task, resume
 
     def find(self) -> Traces:
         """Return what would be erased, without changing anything; an error if documents are held."""
         head, begun = self.chain.find_head(), self.find_begun()
+        if not (self.sources or begun):
+            self._find_left()
         return self._find(head, self.sources | (self._read_intent(begun)[0] if begun else set()))
 
-    def run(self, delete_jobs: DeleteJobs) -> ChainRecord:
+    def run(self, service: JobService) -> ChainRecord:
         """Erase; return the record that says so.
 
-        :param delete_jobs: deletes jobs at the service; an error ends the erasure, to be resumed
+        :param service: has no say in what becomes of anything below the root
         """
         begun = self.find_begun()
+        sources = self.sources
         if begun:
-            self._complete(begun, delete_jobs)
-            if not self.sources:
-                return begun
+            sources = sources - self._read_intent(begun)[0]
+            self._complete(begun)
+        entry = self._erase(service, sources) if sources else begun or self._find_left()
+        for number, jobs in self._find_jobs().items():
+            is_own = self._task and self.chain.read(number).record["by"] == self._by  # by an earlier run
+            if number == entry.number or is_own or self._resume:
+                self._delete_jobs(service, number, jobs)
+        return entry
+
+    def _erase(self, service: JobService, sources: Collection[str]) -> ChainRecord:
+        """Erase documents, if anything names them; return the record, or else that of the last erasure."""
+        done = self._find_own(self.chain.find_head())
         intent = self._root / HOLDS / f"{secrets.token_hex(8)}{INTENT}"
         found: list[Traces] = []  # by the latest try to add the record
 
         def begin(head: ChainRecord | None) -> dict[str, Any] | ChainRecord:
             check_not_erasing(head, "Documents can be erased")
-            done = begun or self._find_own(head)
-            traces = self._find(head, self.sources, is_required=not done)
+            traces = self._find(head, sources)
             found[:] = [traces]
-            if done and traces.is_empty:
-                return done
-            put_sync(intent, _dump_intent(self.sources, traces.tables))
+            if traces.is_empty:
+                return done or self._last_erasure()
+            if traces.jobs:
+                service.check()
+            put_sync(intent, _dump_intent(sources, traces.tables, traces.jobs))
             return {
                 **describe(self._root, ERASURE, self._reason, self._by),
                 "task": self._task or None,
                 "sources": below(intent, self._root),
-                "documents": len(self.sources),
+                "documents": len(sources),
                 "digests": traces.digests(),
                 "rows": traces.tables,
-                "reports": traces.evidence_changes(),
+                "nights": sorted(traces.nights),
+                "reports": dict.fromkeys(traces.patterns, ""),
                 "erasing": head.number + 1 if head else 1,
             }
 
         try:
             entry = self.chain.append(begin)
-        except ComplianceError:
-            intent.remove()
+        except BaseException:
+            with suppress(ComplianceError):  # of a store that is down: the list can't be removed either
+                self._remove_unused(intent)
             raise
         if found[0].is_empty:
-            self._log.info("Nothing of the documents is left: see %s.", entry.uri)
+            self._remove_parts(found[0])
+            self.is_unknown = not done
+            if not done:
+                self._log.warning("Nothing below '%s' names the documents now: check the names.", self._root)
         else:
-            self._complete(entry, delete_jobs, found[0])
+            self._complete(entry, found[0])
         return entry
+
+    def _remove_unused(self, intent: Location) -> None:
+        """Remove a list of documents, unless a record names it: only its answer may have been lost."""
+        head = self.chain.find_head()
+        number = head.record.get("erasing") if head else None
+        if not number or self.chain.read(number).record["sources"] != below(intent, self._root):
+            intent.remove()
+
+    def _last_erasure(self) -> ChainRecord:
+        """Return the last erasure; an error if there was none, because then the name is wrong."""
+        for entry in self.chain.newest_first(self.chain.find_head()):
+            if entry.record.get("kind") == ERASURE:
+                return entry
+        named = ", ".join(sorted(self.sources)[:3])
+        raise ComplianceInputError(
+            f"No night below '{self._root}' has the document '{named}': give its source as rows name it."
+        )
+
+    def _find_left(self) -> ChainRecord:
+        """Return the last erasure that has left jobs at the service; an error if there is none."""
+        if found := self._find_jobs():
+            return self.chain.read(max(found))
+        raise ComplianceInputError(f"No erasure is open at '{self._root}': there is nothing to complete.")
 
     def _find_own(self, head: ChainRecord | None) -> ChainRecord | None:
         """Return what an earlier attempt of this task has just erased, if it has died after that."""
@@ -132,32 +186,58 @@ class Erasure:
     def find_begun(self) -> ChainRecord | None:
         """Return the erasure that is not complete, if this one is to complete it."""
         head = self.chain.find_head()
-        if head and head.record.get("erasing"):
-            begun = self.chain.read(head.record["erasing"])
-            is_own = bool(self._task) and begun.record.get("task") == self._task
-            return begun if self._resume or is_own else None
-        if self._resume and not self.sources:
-            raise ComplianceInputError(f"No erasure is open at '{self._root}': there is nothing to complete.")
-        return None
+        if not head or not head.record.get("erasing"):
+            return None
+        begun = self.chain.read(head.record["erasing"])
+        is_own = bool(self._task) and begun.record.get("task") == self._task
+        return begun if self._resume or is_own else None
 
-    def _find(
-        self, head: ChainRecord | None, sources: Collection[str], *, is_required: bool = True
-    ) -> Traces:
+    def _find(self, head: ChainRecord | None, sources: Collection[str]) -> Traces:
         if not (head or (self._root / NIGHTS).list_names()):
             raise ComplianceInputError(f"There are no nights at '{self._root}': give their root.")
         check_holds(read_holds(self.chain, head), sorted(sources))
-        traces = Traces(self.chain, head, sources)
-        if is_required and traces.is_empty:
-            named = ", ".join(sorted(sources)[:3])
-            raise ComplianceInputError(
-                f"No night below '{self._root}' has the document '{named}': give its source as rows name it."
+        return Traces(self.chain, head, sources)
+
+    # -- jobs at the service
+
+    def _find_jobs(self) -> dict[int, list[Job]]:
+        """Return the jobs that are left at the service, by the number of the erasure."""
+        found: dict[int, list[Job]] = {}
+        for entry in self.chain.newest_first(self.chain.find_head()):
+            if entry.record.get("kind") == ERASED and entry.record["completes"] not in found:
+                found[entry.record["completes"]] = [
+                    (str(column), str(identifier), str(account))
+                    for column, identifier, account in entry.record["left"]
+                ]
+        return {number: jobs for number, jobs in found.items() if jobs}
+
+    def _delete_jobs(self, service: JobService, number: int, jobs: list[Job]) -> None:
+        """Try to delete jobs; add a record that says which are left."""
+        left = jobs
+        try:
+            left = service.delete(jobs)
+        except ComplianceError as error:
+            self._log.warning("Could not delete jobs at the service: %s", error)
+        self.jobs_left += left
+        if left:
+            self._log.warning(
+                "%s jobs of erased documents are left at the service. All else is erased. To try again, run "
+                "`erase ROOT --resume --reason TEXT`.",
+                len(left),
             )
-        return traces
+        if len(left) < len(jobs):
+            done = {
+                **describe(self._root, ERASED, self._reason, self._by),
+                "completes": number,
+                "jobs": len(jobs) - len(left),
+                "left": sorted(left),
+            }
+            self.chain.append(lambda head: done)
 
     # -- what is left of an erasure until it is complete
 
-    def _read_intent(self, entry: ChainRecord) -> tuple[set[str], Counter[str]]:
-        """Return the documents that are still to be erased, and how many rows of each table were found."""
+    def _read_intent(self, entry: ChainRecord) -> tuple[set[str], Counter[str], set[Job]]:
+        """Return the documents that are still to be erased, how many rows of each table, and the jobs."""
         intent = parse_json((self._root / str(entry.record["sources"])).read() or b"")
         if not isinstance(intent, dict):
             self._check_open(entry)
@@ -169,12 +249,15 @@ class Erasure:
                     f"for each of them, {documents} in all, and for no other."
                 )
             intent = {"sources": self.sources}
-        return set(intent.get("sources", ())), Counter(intent.get("rows", {}))
+        jobs = {(str(column), str(name), str(account)) for column, name, account in intent.get("jobs", ())}
+        return set(intent.get("sources", ())), Counter(intent.get("rows", {})), jobs
 
-    def _write_intent(self, entry: ChainRecord, sources: Collection[str], rows: Counter[str]) -> None:
+    def _write_intent(
+        self, entry: ChainRecord, sources: Collection[str], rows: Counter[str], jobs: Collection[Job]
+    ) -> None:
         location = self._root / entry.record["sources"]
         self._check_open(entry)
-        put_sync(location, _dump_intent(sources, rows))
+        put_sync(location, _dump_intent(sources, rows, jobs))
         try:
             self._check_open(entry)
         except ComplianceSupersededError:  # it was completed in between, and its list removed
@@ -187,45 +270,71 @@ class Erasure:
         if not head or head.record.get("erasing") != entry.number:
             raise ComplianceSupersededError("Another attempt has completed this erasure.")
 
-    def _complete(self, entry: ChainRecord, delete_jobs: DeleteJobs, found: Traces | None = None) -> None:
-        """Remove what there still is of the documents of an erasure."""
-        sources, rows = self._read_intent(entry)
+    def _complete(self, entry: ChainRecord, found: Traces | None = None) -> None:
+        """Remove what there still is below the root of the documents of an erasure."""
+        sources, rows, jobs = self._read_intent(entry)
         traces = found or Traces(self.chain, entry, sources)
         rows |= Counter(traces.tables)  # those that were written since it was begun count, too
-        self._write_intent(entry, traces.sources, rows)
-        delete_jobs(traces.jobs)
-        for name in sorted(traces.objects):
+        jobs |= traces.jobs
+        self._write_intent(entry, traces.sources, rows, jobs)
+        for name in sorted({*traces.objects, *traces.states, *traces.patterns.values()}):
             (self._root / name).remove()
-        for name in traces.pages:
-            if new := traces.change(name, (self._root / name).read() or b""):
-                put_sync(self._root / name, new)
-            else:
-                (self._root / name).remove()
-        for name in traces.names:
-            if PART.fullmatch(name.rpartition("/")[2]):
-                self._remove_part(self._root / name)
-            elif name.endswith(".csv"):
-                self._copy(self._root / name, copy_csv, traces.sources)
-            elif name.endswith(".parquet"):
-                self._copy(self._root / name, copy_parquet, traces.sources)
-        entries = list(self._entries(traces))
+        self._remove_parts(traces)
+        for name in filter(CSV.fullmatch, traces.names):
+            self._copy(self._root / name, copy_csv, traces.sources)
+        for name in filter(PARQUET.fullmatch, traces.names):
+            self._copy(self._root / name, copy_parquet, traces.sources)
+        reports = self._render_again(traces, entry)
         for name in traces.tables:
-            self._write_table(name, traces, entries, entry)
+            self._write_table(name, traces, entry)
         for table in traces.sealed:
             self._mark_salts(table["salts"], table["digests"], set(entry.record["digests"]))
-        self._write_intent(entry, (), rows)
+        self._write_intent(entry, (), rows, jobs)
         self._remove_lists(entry)
         done = {
             **describe(self._root, ERASED, self._reason, self._by),
             "completes": entry.number,
-            "jobs": len(traces.jobs),
-            "unread": len(self.unread),
+            "jobs": 0,
+            "left": sorted(jobs),
+            "files_left": len(self.left),
             "rows": rows - Counter(entry.record["rows"]),
+            "reports": reports,
             "erasing": None,
         }
         self.chain.append(lambda head: done if head and head.record.get("erasing") == entry.number else entry)
         (self._root / entry.record["sources"]).remove()
         self._log.info("Erased %s documents: see %s.", entry.record["documents"], entry.uri)
+
+    def _render_again(self, traces: Traces, erasure: ChainRecord) -> dict[str, str]:
+        """Write reports again without the documents; return the SHA-256 of those of nights, before and after.
+
+        The record of a night has the first one; since then, other documents may have been erased.
+        """
+        followed: dict[str, str] = {}
+        for entry in self.chain.newest_first(self.chain.find_head()):
+            if entry.record.get("kind") in (ERASURE, ERASED):
+                for before, after in (entry.record.get("reports") or {}).items():
+                    followed.setdefault(before, followed.get(after, after))
+        reports = {}
+        for number in sorted({*erasure.record["nights"], *traces.nights}):
+            entry = self.chain.read(number)
+            page = render_night_again(self.chain, entry, traces.is_named).encode("utf-8", "replace")
+            self._check_open(erasure)
+            put_sync(self._root / entry.record["report"]["path"], page)
+            before = entry.record["report"]["sha256"]
+            reports[followed.get(before, before)] = hashlib.sha256(page).hexdigest()
+        tasks = {
+            next(iter(entry.tables.values())).uri.rpartition("/")[0]: entry
+            for entry in traces.entries
+            if entry.tables.keys() & {"manifest", "findings"}
+        }
+        for name in traces.reports:
+            if task := tasks.get(name.rpartition("/")[0]):
+                page = render_task_again(task, traces.is_named).encode("utf-8", "replace")
+                put_sync(self._root / name, page)
+            else:  # of an attempt that has published nothing
+                (self._root / name).remove()
+        return reports
 
     def _remove_lists(self, entry: ChainRecord) -> None:
         """Remove lists of documents of erasures that never began: none can while this one is open."""
@@ -237,12 +346,20 @@ class Erasure:
             if is_list and below(folder / name, self._root) != entry.record["sources"]:
                 (folder / name).remove()
 
-    def _remove_part(self, location: Location) -> None:
-        """Remove what a write has left that was killed."""
-        with suppress(FileNotFoundError, NotImplementedError):
-            written_at = location.fs.modified(location.path)
-            if datetime.now(UTC) - written_at.astimezone(UTC) > MAX_WRITE_TIME:
+    def _remove_parts(self, traces: Traces) -> None:
+        """Remove what writes have left that were killed; one that may still go on is left."""
+        for name in filter(PART.fullmatch, traces.names):
+            location, written_at = self._root / name, datetime.now(UTC)
+            with suppress(NotImplementedError):
+                try:
+                    written_at = location.fs.modified(location.path).astimezone(UTC)
+                except FileNotFoundError:
+                    continue
+            if datetime.now(UTC) - written_at > MAX_WRITE_TIME:
                 location.remove()
+            elif not name.startswith(f"{HOLDS}/"):
+                self.left.append(str(location))
+                self._log.warning("'%s' may be of a write that goes on: erase again in an hour.", location)
 
     def _copy(
         self,
@@ -256,14 +373,14 @@ class Erasure:
             download(location, old)
             try:
                 is_changed = copy(old, new, sources)
-            except Exception as error:  # of any library: a file of others, or a damaged one
-                self.unread.append(str(location))
+            except Exception as error:  # of any library: a damaged one
+                self.left.append(str(location))
                 self._log.warning("Check '%s' by hand, and remove it: it can't be read: %s", location, error)
                 return
             if is_changed:
                 put_sync(location, new)
 
-    def _write_table(self, name: str, traces: Traces, entries: list[Entry], erasure: ChainRecord) -> None:
+    def _write_table(self, name: str, traces: Traces, erasure: ChainRecord) -> None:
         """Write a table without the rows; first the entries by which later nights know its hash.
 
         So a table that is not written yet still has its rows, and the next attempt does the same again.
@@ -273,7 +390,7 @@ class Erasure:
             if not traces.is_about(line):
                 table.write(line)
         table.complete()
-        for number, entry in enumerate(entries):
+        for number, entry in enumerate(traces.entries):
             tables = {
                 key: replace(known, sha256=table.sha256)
                 if entry.location(key).uri == table.location.uri
@@ -281,18 +398,10 @@ class Erasure:
                 for key, known in entry.tables.items()
             }
             if tables != entry.tables:
-                entries[number] = replace(entry, tables=tables).without(traces.keys)
-                put_sync(self._root / entry.path, entries[number].dump())
+                traces.entries[number] = replace(entry, tables=tables).without(traces.keys)
+                put_sync(self._root / entry.path, traces.entries[number].dump())
         self._check_open(erasure)
         table.replace()
-
-    def _entries(self, traces: Traces) -> Iterator[Entry]:
-        for name in traces.names:
-            if name.startswith(f"{NIGHTS}/") and (content := (self._root / name).read()):
-                try:
-                    yield Entry.parse(content, self._root)
-                except ValueError as error:
-                    self._log.warning("Ignored the damaged entry '%s' of a night: %s", name, error)
 
     def _mark_salts(self, salts: str, digests: str, erased: Collection[str]) -> None:
         """Remove the salts of blocks that are erased."""
@@ -307,5 +416,5 @@ class Erasure:
                 put_sync(self._root / salts, b"".join(marked))
 
 
-def _dump_intent(sources: Collection[str], rows: Mapping[str, int]) -> bytes:
-    return json.dumps({"sources": sorted(sources), "rows": rows}).encode()
+def _dump_intent(sources: Collection[str], rows: Mapping[str, int], jobs: Collection[Job]) -> bytes:
+    return json.dumps({"sources": sorted(sources), "rows": rows, "jobs": sorted(jobs)}).encode()

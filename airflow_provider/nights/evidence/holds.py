@@ -18,14 +18,15 @@ from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageE
 from airflow_provider.nights.evidence.chain import Chain, ChainRecord, DamagedRecordError
 from airflow_provider.nights.evidence.manifests import FINDINGS
 from airflow_provider.nights.evidence.tables import store_once
+from airflow_provider.redaction.addresses import redact
 from airflow_provider.runtime.params import required
 from airflow_provider.storage.jsonl import find_tables, read_valid_rows, to_line
 from airflow_provider.storage.layout import HOLDS, WORK_FOLDER
-from airflow_provider.storage.locations import Location
+from airflow_provider.storage.locations import Location, parse_json
 
 log = logging.getLogger(__name__)
 
-RECORD_VERSION = 2
+RECORD_VERSION = 3
 ERASURE, ERASED, HOLD, RELEASE = "erasure", "erased", "hold", "release"  # kinds of records beside nights
 MAX_NAMED = 5
 
@@ -61,12 +62,13 @@ def read_holds(chain: Chain, head: ChainRecord | None) -> list[Hold]:
 
 def _read(chain: Chain, number: int) -> Hold:
     entry = chain.read(number)
-    path = str(entry.record["objects"][0]["path"])
-    found = (chain.root / path).read_json({}).get("source")
-    if not isinstance(found, str):
+    (named,) = entry.record["objects"]
+    content = (chain.root / str(named["path"])).read() or b""
+    found = (parse_json(content) or {}).get("source")
+    if hashlib.sha256(content).hexdigest() != named["sha256"] or not isinstance(found, str):
         raise DamagedRecordError(
-            f"'{chain.root / path}' is gone or damaged, so what the hold of record {number} covers is not "
-            "known. Restore it; until then, nothing is erased or deleted."
+            f"'{chain.root / str(named['path'])}' is gone or was changed, so what the hold of record "
+            f"{number} covers is not known. Restore it; until then, nothing is erased or deleted."
         )
     return Hold(number, found, str(entry.record.get("reason")))
 
@@ -107,9 +109,9 @@ def check_not_erasing(head: ChainRecord | None, doing: str) -> None:
 
 
 def place_hold(root: Location, pattern: str, reason: str, by: str) -> ChainRecord:
-    """Hold all documents whose sources match a pattern."""
+    """Hold all documents whose sources match a pattern, which is stored without a login."""
     described = describe(root, HOLD, reason, by)
-    content = to_line({"source": required(pattern, "source"), "salt": secrets.token_hex(16)})
+    content = to_line({"source": redact(required(pattern, "source")), "salt": secrets.token_hex(16)})
     sha256 = hashlib.sha256(content).hexdigest()
     path = f"{HOLDS}/{sha256}.json"
 
@@ -126,7 +128,7 @@ def place_hold(root: Location, pattern: str, reason: str, by: str) -> ChainRecor
 
 def count_covered(root: Location, pattern: str) -> int:
     """Return how many documents that rows below the root name a pattern covers."""
-    hold, found = Hold(0, pattern), set[str]()
+    hold, found = Hold(0, redact(pattern)), set[str]()
     for name, location in find_tables(root):
         *folders, last = name.split("/")
         # What findings name, assessments do, too; work in progress may name documents in another way.
@@ -141,7 +143,7 @@ def release_holds(root: Location, pattern: str, reason: str, by: str) -> ChainRe
 
     def make_record(head: ChainRecord | None) -> dict[str, Any]:
         holds = read_holds(chain, head)
-        released = [hold.number for hold in holds if hold.pattern == pattern]
+        released = [hold.number for hold in holds if hold.pattern == redact(pattern)]
         if not released:
             known = ", ".join(f"'{hold.pattern}'" for hold in holds) or "none"
             raise ComplianceInputError(f"No hold has the pattern '{pattern}'. In force: {known}.")

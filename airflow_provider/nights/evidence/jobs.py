@@ -1,40 +1,78 @@
-"""Delete the jobs of erased documents at the service."""
+"""Delete the jobs of erased documents at the service. It never decides about what is below the root."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
+
+from airflow_provider.exceptions import ComplianceConfigError, ComplianceError
+from airflow_provider.runtime.event_loop import EventLoop, for_each
+from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
+from airflow_provider.waiting.refusals import outlast_refusals
+from airflow_provider.waiting.rules import SETUP_ERRORS
 
 if TYPE_CHECKING:
     from airflow_provider.hooks.compliance import ComplianceHook
 
-
 DELETES_IN_FLIGHT = 8
+KINDS = {"uuid": JOBS, "assessment_id": ASSESSMENTS}
+
+Job = tuple[str, str, str]
+"""A column, `uuid` or `assessment_id`, the id, and the account; empty if that is not known."""
 
 
-def delete_jobs(hook: ComplianceHook, jobs: Collection[tuple[str, str, str]], log: Any) -> None:
-    """Delete jobs at the service; those that it does not know are gone.
+class ErasedJobs:
+    """The jobs of erased documents, as far as they are of the connection's account.
 
-    :param jobs: `uuid` or `assessment_id`, the id, and the account; empty if that is not known
+    :param loop: in which a kill cancels the requests
+    :param is_required: the connection has to work; else jobs are left, and the documents are erased
     """
-    from airflow_provider.runtime.event_loop import for_each
-    from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
 
-    accounts: dict[tuple[str, str], str] = {}
-    for column, identifier, account in sorted(jobs):
-        accounts[column, identifier] = account
-    own = [job for job, account in accounts.items() if account in ("", hook.account_digest)]
-    if len(own) < len(accounts):
-        log.warning(
-            "%s jobs are not deleted: they are of another host or account than the connection.",
-            len(accounts) - len(own),
-        )
+    def __init__(self, hook: ComplianceHook, loop: EventLoop, log: Any, *, is_required: bool = True) -> None:
+        self._hook, self._loop, self._log, self._is_required = hook, loop, log, is_required
+        self._is_refused = False  # for so long that it counts: all others are tried once
 
-    async def delete_all() -> None:
-        async with await hook.get_async_conn() as client:
-            kinds = {"uuid": JOBS, "assessment_id": ASSESSMENTS}
-            await for_each(lambda job: kinds[job[0]].delete(client, job[1]), own, DELETES_IN_FLIGHT)
+    def check(self) -> None:
+        """Log in: an error of the connection is raised before anything is erased."""
+        try:
+            self._hook.get_conn()
+            self._hook.list_frameworks()
+        except ComplianceError as error:
+            is_ours = isinstance(error, (*SETUP_ERRORS, ComplianceConfigError))
+            if self._is_required and is_ours:
+                raise
+            self._log.warning("The service may not delete the jobs of the documents: %s", error)
 
-    if own:
-        asyncio.run(delete_all())
+    def delete(self, jobs: Collection[Job]) -> list[Job]:
+        """Delete jobs; return those that are left. Those that the service does not know are gone."""
+        own = [job for job in jobs if job[2] in ("", self._hook.account_digest)]
+        if others := len(jobs) - len(own):
+            self._log.warning("%s jobs are of another host or account than the connection.", others)
+        self._hook.get_conn()  # asks Airflow for the connection: here, not in another thread
+        gone = self._loop.run(self._delete_all(own)) if own else set()
+        return sorted(set(jobs) - gone)
+
+    async def _delete_all(self, jobs: Collection[Job]) -> set[Job]:
+        gone: set[Job] = set()
+
+        async def delete(job: Job) -> None:
+            kind, identifier = KINDS[job[0]], job[1]
+            try:
+                if self._is_refused:
+                    await kind.delete(client, identifier)
+                else:
+                    await outlast_refusals(lambda: kind.delete(client, identifier), client, self._log)
+            except ComplianceError as error:
+                if isinstance(error, SETUP_ERRORS):
+                    raise
+                self._is_refused = True
+                self._log.warning("The service has not deleted %s: %s", kind.describe([identifier]), error)
+            else:
+                gone.add(job)
+
+        try:
+            async with await self._hook.get_async_conn() as client:
+                await for_each(delete, jobs, DELETES_IN_FLIGHT)
+        except ComplianceError as error:
+            self._log.warning("Not all jobs are deleted at the service: %s", error)
+        return gone

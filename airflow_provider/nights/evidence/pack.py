@@ -1,7 +1,8 @@
 """Audit packs: all that the nights say about some documents, with the records that prove it.
 
-A pack is a BagIt bag in a zip. It is made by verifying these documents: what is verified is copied. Names in
-it are hashes and numbers, so no name of a document can lead out of it. See docs/evidence-format.md.
+A pack is a BagIt bag in a zip: tables, texts, results, rules, records and the verifier. It is made by
+verifying these documents: what is verified is copied. Names in it are hashes and numbers, so no name of a
+document can lead out of it. See docs/evidence-format.md.
 """
 
 from __future__ import annotations
@@ -24,16 +25,14 @@ from airflow_provider.nights.evidence.verifier import (
     MAX_KEPT,
     NIGHTS,
     Check,
+    Draw,
     Problem,
 )
-from airflow_provider.nights.reports.page import render
 
 RULES = "_evidence/rules"
-OWN_NAME = re.compile(r"\d{8}\.(json|tsr)|[0-9a-f]{64}\.json")
+OWN_NAME = re.compile(r"[0-9]{8}\.(json|tsr)|[0-9a-f]{64}\.json")
 FILE_MODE = 0o100644 << 16
 SPOOL_BYTES = 1 << 20
-KIND_WORDS = {"ingest": "Document", "assess": "Assessment", "findings": "Finding", "review": "Decision"}
-HASH_COLUMNS = [sha256 for _, sha256 in verifier.OBJECT_COLUMNS.values()]
 DECLARATION = b"BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n"
 
 
@@ -77,10 +76,10 @@ class Bag:
 class Packer(verifier.Verifier):
     """Verifies what the nights of a period say about some documents, and copies it to a bag.
 
-    :param folder: for temporary files
     :param sources: of the documents; empty for a sample
     :param sample: how many documents to draw
     :param seed: of the sample
+    :param head: the hash of the last record when the seed was not yet known, or how it starts
     :param period: the first and the last date; empty for any
     """
 
@@ -89,40 +88,42 @@ class Packer(verifier.Verifier):
         store: Any,
         also: Sequence[Any],
         bag: Bag,
-        folder: Path,
         *,
         sources: Collection[str],
         sample: int,
         seed: str,
+        head: str,
         period: tuple[str, str],
     ) -> None:
         super().__init__(store, also)
         self.is_partial, self._each = True, map  # one by one: the order must not depend on the store
-        self._bag, self._folder, self._period = bag, folder, period
-        self._sample, self._seed = sample, seed
+        self._bag, self._head_start = bag, head
+        self._asked = {"sample": sample or None, "seed": seed if sample else None}
+        self._asked |= {"from": period[0] or None, "to": period[1] or None}
         self.documents = {source: number for number, source in enumerate(sources, 1)}
         self.found: set[str] = set()  # of them
-        self._nights: dict[str, int] = {}  # the record that the page of a document has shown last
         self._problems: list[str] = []
         self.is_stopped = False  # the store has failed
 
     def load(self) -> list[Check]:
         """Read and copy all records, and draw the sample."""
         checks = super().load()
-        first, last = self._period
+        start = self._head_start
+        told = next((one for one in checks if start and one.sha256.startswith(start)), None)
+        self.draw = Draw({**self._asked, "head": told.sha256 if told else ""})
+        self.draw.number = told.number if told else 0
         for check in checks:
             date = check.night[:10]
-            is_outside = date < first or bool(last and date > last)
-            check.is_chain_only = is_outside or check.replaced_by is not None
+            is_outside = date < self.draw.first or bool(self.draw.last and date > self.draw.last)
+            is_drawn = self.draw.has(check) if self.draw.sample else check.replaced_by is None
+            check.is_chain_only = is_outside or not is_drawn
         try:
             # Not those that were added since.
             for folder, names in ((NIGHTS, self._names), (RULES, self._store.names(RULES))):
                 for name in filter(OWN_NAME.fullmatch, sorted(names)):
                     self._copy(f"{folder}/{name}", self._store, f"{folder}/{name}")
-            if self._sample:
-                pairs = ((one, table) for one in checks if not one.is_chain_only for table in one.tables)
-                drawn = self._draw((one, table) for one, table in pairs if table.get("kind") == INGEST)
-                self.documents = {source: number for number, source in enumerate(drawn, 1)}
+            if self.draw.sample:
+                self.documents = {source: number for number, source in enumerate(self._draw(checks), 1)}
         except OSError as error:
             checks[0].stopped = str(error)
         return checks
@@ -136,36 +137,29 @@ class Packer(verifier.Verifier):
             yield check
 
     def finish(self) -> None:
-        """Write the pages for people, the verifier and the lists of files; after all was verified."""
-        facts = {
-            "head": self.head, "from": self._period[0] or None, "to": self._period[1] or None,
-            "sample": self._sample or None, "seed": self._seed if self._sample else None,
-        }  # fmt: skip
+        """Write what was asked for, the verifier and the lists of files; after all was verified."""
         listed = [{"number": number, "source": source} for source, number in self.documents.items()]
-        for number in range(1, len(listed) + 1):
-            with (self._folder / f"{number}.html").open("rb") as file:
-                self._bag.copy(f"documents/{number:05}.html", file)
-        page = render("pack.html", source="", facts=facts, listed=listed, problems=self._problems)
-        self._bag.add("index.html", [page.encode("utf-8", "replace")])
-        self._bag.add("pack.json", [json.dumps({**facts, "documents": listed}, indent=1).encode()])
+        said = {**self._asked, "head": self.draw.head or self.head, "problems": self._problems}
+        self._bag.add("pack.json", [json.dumps({**said, "documents": listed}, indent=1).encode()])
         with Path(verifier.__file__).open("rb") as file:
             self._bag.copy("verifier.py", file)
         self._bag.seal(f"Evidence of {len(listed)} documents, with the records up to {self.head}")
 
-    def _draw(self, tables: Iterable[tuple[Check, dict[str, Any]]]) -> list[str]:
-        """Return the documents with the lowest ranks: hashes of head, seed and the digest of a block."""
+    def _draw(self, checks: Iterable[Check]) -> list[str]:
+        """Return the documents with the lowest ranks."""
         ranks: dict[str, str] = {}
         last = ""  # the highest one that counts, once there are enough
-        for check, table in tables:
+        pairs = ((check, table) for check in checks if self.draw.has(check) for table in check.tables)
+        for check, table in ((check, table) for check, table in pairs if table.get("kind") == INGEST):
             try:
                 for digest, _, lines in super().blocks(check, table):
-                    rank = hashlib.sha256(f"{self.head} {self._seed} {digest}".encode()).hexdigest()
+                    rank = self.draw.rank(digest)
                     if not lines or (last and rank > last) or (source := _source_of(lines)) is None:
                         continue
                     ranks[source] = min(rank, ranks.get(source, rank))
-                    if len(ranks) > self._sample:
+                    if len(ranks) > self.draw.sample:
                         del ranks[max(ranks, key=ranks.__getitem__)]
-                    last = max(ranks.values()) if len(ranks) == self._sample else ""
+                    last = max(ranks.values()) if len(ranks) == self.draw.sample else ""
             except Problem:
                 continue  # it is found again, and then reported
         return sorted(ranks, key=ranks.__getitem__)
@@ -180,7 +174,7 @@ class Packer(verifier.Verifier):
                     salts.write(salt if is_kept else ABSENT)
                     if is_kept:
                         rows.writelines(lines)
-                        self._show(check, table, lines)
+                        self.found.add(str(_source_of(lines)))
                     yield digest, salt, lines if is_kept else []
             except Problem as error:
                 problem = error  # what is as recorded is copied all the same
@@ -206,28 +200,6 @@ class Packer(verifier.Verifier):
                 self._bag.copy(name, file)
         except Problem:
             return  # it is reported by what verifies it
-
-    def _show(self, check: Check, table: dict[str, Any], lines: Sequence[bytes]) -> None:
-        """Add rows to the page of their document."""
-        source = str(_source_of(lines))
-        is_new = self._nights.get(source) != check.number
-        self._nights[source] = check.number
-        self.found.add(source)
-        kind = KIND_WORDS.get(str(table.get("kind")), "Row")
-        rows = [list(_cells(verifier.parse_object(line))) for line in lines]
-        with (self._folder / f"{self.documents[source]}.html").open("ab") as file:
-            if not file.tell():
-                file.write(render("pack.html", source=source, problems=[]).encode("utf-8", "replace"))
-            page = render("pack_rows.html", check=check, is_new=is_new, kind=kind, rows=rows)
-            file.write(page.encode("utf-8", "replace"))
-
-
-def _cells(row: dict[str, Any]) -> Iterator[tuple[str, str, bool]]:
-    """Yield the names and values of a row, and whether a value is the name of an object."""
-    for name, value in row.items():
-        text = value if isinstance(value, str) else json.dumps(value)
-        if value not in (None, ""):
-            yield name, text, name in HASH_COLUMNS and bool(verifier.SHA256.fullmatch(text))
 
 
 def _source_of(lines: Sequence[bytes]) -> str | None:

@@ -11,7 +11,8 @@ import hashlib
 import secrets
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -19,9 +20,10 @@ from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
 from airflow_provider.nights.evidence.manifests import INGEST, KINDS, REVIEW, Manifest
-from airflow_provider.nights.evidence.verifier import ABSENT, DIGESTS, MAX_BLOCK_BYTES
+from airflow_provider.nights.evidence.stores import open_store
+from airflow_provider.nights.evidence.verifier import DIGESTS, MAX_BLOCK_BYTES, Check, Problem, Verifier
 from airflow_provider.storage.atomic import create_once
-from airflow_provider.storage.jsonl import GZIP, SUFFIXES, parse_line, split_lines
+from airflow_provider.storage.jsonl import GZIP, SUFFIXES, parse_line, read_lines, split_lines
 from airflow_provider.storage.layout import ASSESS_FOLDER, NIGHT_FOLDER
 from airflow_provider.storage.locations import Location, storage_errors
 
@@ -39,6 +41,7 @@ class NightTable:
     :param counts: of its rows by status, category or decision
     :param blocks: how many lines each has
     :param digests: SHA-256 of the list of them
+    :param salts: where these are
     """
 
     manifest: Manifest
@@ -47,7 +50,7 @@ class NightTable:
     counts: Counter[str] = field(default_factory=Counter)
     blocks: array[int] = field(default_factory=lambda: array("L"))
     digests: str = ""
-    _salted_by: str = ""  # a hash that names the salts
+    salts: Location | None = None
 
     @classmethod
     def take(
@@ -56,13 +59,13 @@ class NightTable:
         copy: Path,
         destination: Location,
         root: Location,
-        count_erased: Callable[[Location], int],
+        find_known: Callable[[NightTable], Mapping[str, Any] | None],
     ) -> NightTable:
         """Copy a table to a temporary file, in constant memory.
 
         Decisions that a task has returned, and tables that are not below the root, are stored with the night.
 
-        :param count_erased: returns how many rows of a table were erased
+        :param find_known: returns what the record of an earlier revision says about a table
         """
         if manifest.decisions:
             copy.write_bytes(manifest.decisions)
@@ -71,33 +74,63 @@ class NightTable:
         is_kept = is_below(manifest.location, root) and (
             manifest.kind != REVIEW or ASSESS_FOLDER in below(manifest.location, root).split("/")
         )  # decisions elsewhere are written again by a later run
-        if not manifest.decisions and is_kept:
-            return cls(manifest, copy, manifest.location)
         suffix = SUFFIXES[manifest.uri.endswith(GZIP)]
-        location = destination / NIGHT_FOLDER / f"{_hash_file(copy, 'sha256')}{suffix}"
-        if location.size() is not None and count_erased(location):
-            download(location, copy)  # without the rows that were erased, which the task may still return
-        return cls(manifest, copy, location)
+        name = f"{NIGHT_FOLDER}/{secrets.token_hex(SALT_BYTES)}{suffix}"
+        is_own = not manifest.decisions and is_kept
+        table = cls(manifest, copy, manifest.location if is_own else destination / name)
+        if known := find_known(table):  # a table is sealed once
+            table.digests, table.salts = known["digests"], root / str(known["salts"])
+            if not is_own:
+                table.location = root / str(known["path"])
+                download(
+                    table.location, copy
+                )  # without rows that were erased, which the task may still return
+        return table
+
+    def find_in(
+        self, known: Iterable[Mapping[str, Any]], root: Location, count_erased: Callable[[str], int]
+    ) -> Mapping[str, Any] | None:
+        """Return which of the tables of a record this one is: it is intact there, or was copied there."""
+        for one in (table for table in known if table["kind"] == self.kind):
+            if self.digests and one["digests"] == self.digests:
+                return one
+            if self.location.uri == self.manifest.uri:
+                is_same = one["path"] == below(self.location, root) and _is_intact(one, root)
+            else:
+                is_same = NIGHT_FOLDER in str(one["path"]).split("/") and self._is_copied(
+                    one, root, count_erased
+                )
+            if is_same:
+                return one
+        return None
+
+    def _is_copied(
+        self, known: Mapping[str, Any], root: Location, count_erased: Callable[[str], int]
+    ) -> bool:
+        """Return whether a copy has the same lines in order, apart from those that were erased since."""
+        lost = 0
+        with suppress(FileNotFoundError), self.copy.open("rb") as file:
+            lines = split_lines(file, self.manifest.uri)
+            for line in read_lines(root / str(known["path"])):
+                while (own := next(lines, None)) != line:
+                    if own is None:
+                        return False
+                    lost += 1
+            lost += sum(1 for _ in lines)
+            return lost == 0 or lost <= count_erased(str(known["path"]))
+        return False
 
     @property
     def kind(self) -> str:
         """Which task has written it."""
         return self.manifest.kind
 
-    @property
-    def salts(self) -> Location:
-        """Where the salts of its blocks are; of another content, there are others."""
-        folder, _, name = self.location.uri.rpartition("/")
-        salts = Location(f"{folder}/{name}.{self._salted_by[:16]}.salts")
-        salts.fs = self.location.fs
-        return salts
-
     def describe(self, root: Location) -> dict[str, Any]:
         """Return its entry in the record of the night."""
         return {
             "kind": self.kind,
             "path": below(self.location, root),
-            "salts": below(self.salts, root),
+            "salts": below(self.salts, root) if self.salts else "",
             "digests": self.digests,
             "rows": self.counts.total(),
             "counts": dict(sorted(self.counts.items())),
@@ -131,33 +164,34 @@ class NightTable:
         self.counts, self.blocks = counts, blocks
 
     def seal(self, root: Location) -> None:
-        """Write the salts and the digests, after all rows were counted."""
+        """Write salts and digests, after all rows were counted, unless an earlier revision has them."""
+        if self.digests:
+            return
         if self.location.uri != self.manifest.uri:
-            store_once(self.location, self.copy, _hash_file(self.copy, "sha256"))
-        self._salted_by = _hash_file(self.copy, "blake2b")  # faster, and nothing but a name
-        while ABSENT in (salts := self._read_salts()):  # erased, and the same rows were written again
-            self._salted_by = hashlib.sha256(self._salted_by.encode()).hexdigest()
-        if len(salts) != len(self.blocks):
-            raise changed_error(self.salts, f"it has {len(salts):,} lines, not {len(self.blocks):,}")
+            create_once(self.location, self.copy)
+        salts = [f"{secrets.token_hex(SALT_BYTES)}\n".encode() for _ in self.blocks]
         digests = []
         with self.copy.open("rb") as file:
             lines = split_lines(file, self.manifest.uri)
             for salt, count in zip(salts, self.blocks, strict=True):
                 block = b"".join([salt, *islice(lines, count)])
                 digests.append(f"{hashlib.sha256(block).hexdigest()} {count}\n")
+        folder, _, name = self.location.uri.rpartition("/")
+        self.salts = Location(f"{folder}/{name}.{secrets.token_hex(8)}.salts")
+        self.salts.fs = self.location.fs
+        create_once(self.salts, b"".join(salts))
         content = "".join(digests).encode()
         self.digests = hashlib.sha256(content).hexdigest()
         store_once(root / DIGESTS / f"{self.digests}.txt", content, self.digests)
 
-    def _read_salts(self) -> list[bytes]:
-        """Read the salts, or make them: two tasks that close the night at the same time must use the same."""
-        create_once(self.salts, "".join(f"{secrets.token_hex(SALT_BYTES)}\n" for _ in self.blocks).encode())
-        return (self.salts.read() or b"").splitlines(keepends=True)
 
-
-def _hash_file(path: Path, algorithm: str) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, algorithm).hexdigest()
+def _is_intact(table: Mapping[str, Any], root: Location) -> bool:
+    """Return whether a table still has the rows that were sealed, apart from those that were erased."""
+    with suppress(Problem):
+        for _ in Verifier(open_store(root, 1)).blocks(Check(0), dict(table)):
+            pass
+        return True
+    return False
 
 
 def download(origin: Location, copy: Path) -> None:

@@ -5,11 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from airflow_provider.nights.assess.findings import as_counts
-from airflow_provider.nights.evidence.manifests import AGREEMENT, ASSESS, FINDINGS, GOLDEN, INGEST, REVIEW
-from airflow_provider.nights.evidence.tables import NightTable
+from airflow_provider.nights.evidence.manifests import (
+    AGREEMENT,
+    ASSESS,
+    FINDINGS,
+    GOLDEN,
+    INGEST,
+    REVIEW,
+    Manifest,
+)
 from airflow_provider.nights.evidence.verifier import SHA256
 from airflow_provider.nights.reports.judge import JudgeStats
 from airflow_provider.nights.reports.outcomes import OutcomeStats
@@ -32,13 +39,28 @@ def digest_row(kind: str, row: Mapping[str, Any]) -> int:
     return int.from_bytes(hashlib.blake2b(to_bytes(key), digest_size=8).digest())
 
 
+class CountedTable(Protocol):
+    """A table of a night."""
+
+    @property
+    def kind(self) -> str:
+        """Which task has written it."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """Which manifest it is."""
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Read the rows."""
+
+
 class NightCounts:
     """Counts the rows of a night, and collects what its report shows.
 
     :param tables: of all manifests, in the order of the tasks
     """
 
-    def __init__(self, tables: Sequence[NightTable]) -> None:
+    def __init__(self, tables: Sequence[CountedTable]) -> None:
         self.documents = OutcomeStats()
         self.verdicts = VerdictCounts()
         self.judge = JudgeStats()
@@ -64,7 +86,7 @@ class NightCounts:
             for row in self._read(table):
                 add(row)
 
-    def _rank(self, number: int, table: NightTable) -> None:
+    def _rank(self, number: int, table: CountedTable) -> None:
         """Prefer rows with a text or a verdict, of those the ones of tonight, and of those the last."""
         places = self._places[table.kind]
         self._numbers |= {table.manifest.uri: number, table.manifest.run: number}
@@ -73,7 +95,7 @@ class NightCounts:
             if rank >= places.get(key, 0) & 3:
                 places[key] = number << 2 | rank
 
-    def _read(self, table: NightTable) -> Iterator[Mapping[str, Any]]:
+    def _read(self, table: CountedTable) -> Iterator[Mapping[str, Any]]:
         """Return the rows that count; findings do with their assessment, and where there is none."""
         kind, origin = table.kind, table.manifest.uri
         if kind == FINDINGS:

@@ -1,108 +1,129 @@
-"""Find what there is of documents below a root: rows, objects, jobs, digests and reports."""
+"""Find what there is of documents below a root: rows, objects, jobs, digests, and reports that name them."""
 
 from __future__ import annotations
 
-import hashlib
+import html
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.nights.assess.tables import has_pyarrow
-from airflow_provider.nights.evidence.chain import Chain, ChainRecord
-from airflow_provider.nights.evidence.holds import Hold
-from airflow_provider.nights.evidence.manifests import FINDINGS
+from airflow_provider.nights.evidence.chain import EVIDENCE_FOLDER, Chain, ChainRecord
+from airflow_provider.nights.evidence.holds import HOLD, Hold
+from airflow_provider.nights.evidence.jobs import Job
+from airflow_provider.nights.evidence.manifests import FINDINGS, INGEST
 from airflow_provider.nights.evidence.stores import open_store
 from airflow_provider.nights.evidence.verifier import Check, Problem, Verifier, find_object, to_address
-from airflow_provider.nights.reports.cutting import cut
+from airflow_provider.nights.index.nights import Entry
+from airflow_provider.nights.reports.page import limit_source, render_names
 from airflow_provider.redaction.addresses import redact
 from airflow_provider.storage import names
-from airflow_provider.storage.jsonl import SUFFIXES, find_names, parse_line, read_lines
-from airflow_provider.storage.layout import (
-    EVIDENCE_FOLDER,
-    HOLDS,
-    MANIFEST,
-    NIGHT_FOLDER,
-    OWN_FOLDERS,
-    WORK_FOLDER,
-)
+from airflow_provider.storage.jsonl import find_names, log, parse_line, read_lines
+from airflow_provider.storage.layout import NIGHTS, OWN_FOLDERS
 from airflow_provider.storage.locations import parse_json, storage_errors
 
 SOURCE = re.compile(rb'"source":\s*("(?:[^"\\]|\\.)*")')
 OBJECT_COLUMNS, JOB_COLUMNS = ("path", "results_path", "text_path"), ("uuid", "assessment_id")
+# What tasks write; other files below the root are of others, and are left as they are.
+_WORK = r"_work/(?:ingest|assess|state|deletes|shards)/.+"
+TABLE = re.compile(
+    rf"(?:.+/)?(?:_ingest/.+/manifest|_assess/.+/(?:assessments|findings|golden|agreement)|{_WORK}"
+    r"|_assess/.+/(?:decisions|forms)/.+|_night/[0-9a-f]{32})(?:\.\d+)?\.jsonl(?:\.gz)?",
+    re.DOTALL,
+)
+STATE = re.compile(rf"(?:.+/)?{_WORK}\.json", re.DOTALL)
+CSV = re.compile(r"(?:.+/)?_assess/.+/csv/[^/]+\.csv", re.DOTALL)
+PARQUET = re.compile(r"(?:.+/)?findings/night=[^/]+/[0-9a-f]+\.parquet", re.DOTALL)
+TASK_REPORT = re.compile(r"(?:.+/)?_(?:ingest|assess)/.+/report\.html", re.DOTALL)
+NIGHT_REPORT = re.compile(r"(?:.+/)?_night/report-[0-9a-f]{16}\.html", re.DOTALL)
+PART = re.compile(r"(?:.+/)?\.[0-9a-f]{16}\.part", re.DOTALL)  # of a writer: see storage.atomic
 
 
 class Traces:
     """What there is of documents below a root; paths are below the root. Nothing is changed.
 
     :param sources: of the documents, as rows name them
+    :ivar tables: how many rows are about the documents, in the order they go
+    :ivar objects: texts and results
+    :ivar nights: numbers of the records whose reports may name them
+    :ivar reports: of single tasks, and of nights that no record names, which may name them
+    :ivar states: work in progress that names them
+    :ivar patterns: of released holds that name them: the path, by SHA-256
     """
 
     def __init__(self, chain: Chain, head: ChainRecord | None, sources: Collection[str]) -> None:
         self.root, self.sources = chain.root, sources
         self.names = [one for one in find_names(self.root) if not one.startswith(f"{EVIDENCE_FOLDER}/")]
-        if not has_pyarrow() and any(name.endswith(".parquet") for name in self.names):
+        if not has_pyarrow() and any(map(PARQUET.fullmatch, self.names)):
             raise ComplianceInputError("Install the extra `parquet`: there are Parquet files to change.")
-        records = [entry.record for entry in chain.newest_first(head)]
+        self._records = list(chain.newest_first(head))
+        records = [entry.record for entry in self._records]
         tables = [table for record in records for table in record.get("manifests") or ()]
         # Of closed nights, as records describe them.
         self.sealed = list({(table["path"], table["digests"]): table for table in tables}.values())
         roots = {to_address(uri) for uri in (self.root.uri, *(str(one.get("root")) for one in records))}
         self._places = [(place, self.root) for place in (*sorted(roots, key=len, reverse=True), ".")]
-        self.tables: dict[str, int] = {}  # how many rows are about the documents, in the order they go
-        self.jobs: set[tuple[str, str, str]] = set()  # at the service: column, id and account
-        self.objects: set[str] = set()  # texts and results
+        own = {table["path"] for table in self.sealed} | {
+            table.uri for entry in self.entries for table in entry.tables.values()
+        }
+        self._tables = [name for name in self.names if name in own or TABLE.fullmatch(name)]
+        self.tables: dict[str, int] = {}
+        self.jobs: set[Job] = set()
+        self.objects: set[str] = set()
         self.keys: set[str] = set()  # by which entries of nights find their rows
         self._read_tables()
         self._find_left_over()
         self._leave_shared()
-        # Reports, patterns and states that name them: SHA-256 before and after; empty if it goes.
-        self.pages: dict[str, tuple[str, str]] = {}
-        for name in filter(_may_name_documents, self.names):
-            data = (self.root / name).read() or b""
-            if (new := self.change(name, data)) != data:
-                self.pages[name] = _sha256(data), _sha256(new) if new else ""
+        quoted = [form for one in sources for form in (json.dumps(one), f'"{one}"')]
+        self.states = [name for name in filter(STATE.fullmatch, self.names) if self._has_name(name, quoted)]
+        self.patterns = dict(self._find_patterns(head))
+        self.nights = set(self._find_nights())
+        known = {str((record.get("report") or {}).get("path")) for record in records}
+        folders = {name.rpartition("/")[0] for name in self.tables}
+        self.reports = [
+            name
+            for name in self.names
+            if TASK_REPORT.fullmatch(name) or (NIGHT_REPORT.fullmatch(name) and name not in known)
+            if name.rpartition("/")[0] in folders or self._has_name(name, self._shown)
+        ]
 
     @property
     def is_empty(self) -> bool:
         """Return whether nothing below the root names the documents."""
-        return not (self.tables or self.pages)
+        return not (self.tables or self.states or self.patterns or self.nights or self.reports)
+
+    @cached_property
+    def entries(self) -> list[Entry]:
+        """What tasks of nights have published."""
+        found = []
+        for name in self.names:
+            if name.startswith(f"{NIGHTS}/") and (content := (self.root / name).read()):
+                try:
+                    found.append(Entry.parse(content, self.root))
+                except ValueError as error:
+                    log.warning("Ignored the damaged entry '%s' of a night: %s", name, error)
+        return found
 
     def is_about(self, line: bytes) -> bool:
         """Return whether a row is about one of the documents."""
         found = SOURCE.search(line)
-        source = parse_json(found[1]) if found else None
+        return self.is_named(parse_json(found[1]) if found else None)
+
+    def is_named(self, source: object) -> bool:
+        """Return whether a row has the source of one of the documents."""
         # A list of addresses has them with their logins, unlike all that is made of it.
         return source in self.sources or (
             isinstance(source, str) and source.startswith("http") and redact(source) in self.sources
         )
 
-    def change(self, name: str, data: bytes) -> bytes:
-        """Return a report, a pattern or a state without the documents; empty if it has to go."""
-        text = data.decode("utf-8", "surrogateescape")
-        if name.endswith(".html"):
-            return cut(text, self.sources).encode("utf-8", "surrogateescape")
-        if name.startswith(f"{HOLDS}/"):  # released: those in force cover none of the documents
-            hold = Hold(0, str((parse_json(data) or {}).get("source")))
-            is_named = any(hold.covers(one) and names.name_in(one) in hold.pattern for one in self.sources)
-        else:
-            is_named = any(json.dumps(one) in text or f'"{one}"' in text for one in self.sources)
-        return b"" if is_named else data
-
-    def evidence_changes(self) -> dict[str, str]:
-        """Return the hashes, before and after, of what records name; the content of others can be guessed."""
-        return dict(
-            hashes
-            for name, hashes in self.pages.items()
-            if NIGHT_FOLDER in name.split("/") or name.startswith(f"{HOLDS}/")
-        )
-
     def digests(self) -> list[str]:
         """Return the digests of blocks about the documents.
 
-        A table may have changed elsewhere, or was written again since: only blocks as they were sealed count.
+        A table may have changed elsewhere: only blocks as they were sealed count.
         """
         found: dict[str, None] = {}
         verifier = Verifier(open_store(self.root, 1))
@@ -113,7 +134,7 @@ class Traces:
         return list(found)
 
     def _read_tables(self) -> None:
-        for name in self._table_names():
+        for name in self._tables:
             for line in filter(self.is_about, read_lines(self.root / name)):
                 row = parse_line(line, f"A line of '{self.root / name}'")
                 account = str(row.get("account") or "")
@@ -124,14 +145,9 @@ class Traces:
                 self.objects |= self._objects(row)
                 self.tables[name] = self.tables.get(name, 0) + 1
         # Those of closed nights go last, those of ingestion after all others.
-        closed = {table["path"] for table in self.sealed}
-        order = sorted(
-            self.tables, key=lambda name: (name in closed, name.rpartition("/")[2].startswith(MANIFEST))
-        )
+        kinds = {table["path"]: table["kind"] for table in self.sealed}
+        order = sorted(self.tables, key=lambda name: (name in kinds, kinds.get(name) == INGEST))
         self.tables = {name: self.tables[name] for name in order}
-
-    def _table_names(self) -> Iterator[str]:
-        return (name for name in self.names if name.endswith(SUFFIXES))
 
     def _objects(self, row: Mapping[str, Any]) -> set[str]:
         """Return the texts and results below the root that a row names; nothing else may be removed."""
@@ -151,7 +167,7 @@ class Traces:
     def _leave_shared(self) -> None:
         """Leave jobs and objects that rows of other documents name, too: those of an equal text."""
         wanted, shared = self.objects | {job for _, job, _ in self.jobs}, set[str]()
-        for name in self._table_names():
+        for name in self._tables:
             # What findings name, assessments do, too.
             is_needed = wanted and not name.rpartition("/")[2].startswith(FINDINGS)
             for line in read_lines(self.root / name) if is_needed else ():
@@ -161,14 +177,35 @@ class Traces:
         self.objects -= shared
         self.jobs = {job for job in self.jobs if job[1] not in shared}
 
+    def _has_name(self, name: str, forms: Collection[str]) -> bool:
+        text = ((self.root / name).read() or b"").decode("utf-8", "surrogateescape")
+        return any(form in text for form in forms)
 
-def _may_name_documents(name: str) -> bool:
-    """Return whether an object is a report, the pattern of a hold, or work in progress."""
-    *folders, last = name.split("/")
-    if last.endswith(".html"):
-        return last == "report.html" or NIGHT_FOLDER in folders
-    return last.endswith(".json") and (WORK_FOLDER in folders or folders == [HOLDS])
+    @cached_property
+    def _shown(self) -> set[str]:
+        """How pages show the documents: as templates do, with their folders, or by their whole addresses."""
+        given = {*self.sources, *map(limit_source, self.sources)}
+        shown = {name for source in given for name in (html.escape(source), *render_names(source))}
+        return {name.encode("utf-8", "replace").decode() for name in shown}
 
+    def _find_patterns(self, head: ChainRecord | None) -> Iterator[tuple[str, str]]:
+        """Yield the patterns of released holds that name documents; those in force cover none of these."""
+        in_force = (head.record.get("holds") if head else None) or ()
+        for entry in self._records:
+            if entry.record.get("kind") == HOLD and entry.number not in in_force:
+                (named,) = entry.record["objects"]
+                hold = Hold(0, str((self.root / named["path"]).read_json({}).get("source")))
+                if any(hold.covers(one) and names.name_in(one) in hold.pattern for one in self.sources):
+                    yield named["sha256"], named["path"]
 
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+    def _find_nights(self) -> Iterator[int]:
+        """Yield the nights that had one of the documents, those that say that it has vanished, and others."""
+        having = set()
+        for entry in reversed(self._records):
+            record = entry.record
+            if any(table["path"] in self.tables for table in record.get("manifests") or ()):
+                having.add(entry.number)
+            report, compared = record.get("report"), record.get("compared_with") or {}
+            is_named = entry.number in having or compared.get("number") in having
+            if report and (is_named or self._has_name(report["path"], self._shown)):
+                yield entry.number

@@ -27,8 +27,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-NIGHTS, DIGESTS, VERSIONS = "_evidence/nights", "_evidence/digests", (None, 2)  # of the format
+NIGHTS, DIGESTS, VERSIONS = "_evidence/nights", "_evidence/digests", (3,)  # of the format
 CHANGED, MISSING, INVALID = "changed", "missing", "invalid"  # invalid: it names nothing that can be compared
+ERASURES = ("erasure", "erased")  # kinds of records
 UNMATCHED, UNREADABLE, OUTSIDE, ERASING = "unmatched", "unreadable", "outside", "erasing"
 GOOD, FOUND, FAILED, CHAINED, TIMESTAMPED = 0, 1, 2, "CHAINED", "TIMESTAMPED"
 WHOLE, PART = "everything is as recorded", "what is here is as recorded, what is absent is not known"
@@ -37,15 +38,15 @@ RULES = re.compile("_evidence/rules/[0-9a-f]{64}[.]json")  # all of them are in 
 MAX_RECORD_BYTES = MAX_LINE_BYTES = MAX_BLOCK_BYTES = 64 << 20
 BLOCK_BYTES, MAX_DIGESTS_BYTES, RESULTS = 1 << 16, 256 << 20, ("results_path", "results_sha256")
 IMPOSSIBLE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EISDIR)
-STATUSES = ("CHANGED", "STOPPED", "UNREADABLE", "REPLACED", "PARTIAL", "ERASED", "OK")
+STATUSES = ("CHANGED", "STOPPED", "UNREADABLE", "ERASING", "PARTIAL", "ERASED", "OK")
 OBJECT_COLUMNS = {"ingest": ("path", "sha256"), "assess": RESULTS, "golden": RESULTS}
-RECORD_NAME, SHA256, DECODER = re.compile(r"\d{8}\.json"), re.compile("[0-9a-f]{64}"), json.JSONDecoder()
+RECORD_NAME, SHA256, DECODER = re.compile(r"[0-9]{8}\.json"), re.compile("[0-9a-f]{64}"), json.JSONDecoder()
 SIGNED = re.compile(r"(\w{3} +\d+ [\d:]{8})[.\d]* (\d{4} GMT)(?s:.*\nTSA: (?:DirName:)?)(.*)")
-DATE, BLOCK = re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-[0-3]\d"), re.compile(rb"([0-9a-f]{64}) ([1-9][0-9]{0,8})")
+DATE = re.compile("[0-9]{4}-(?:0[1-9]|1[0-2])-[0-3][0-9]")
+BLOCK = re.compile(rb"([0-9a-f]{64}) ([1-9][0-9]{0,8})")
 Wanted = tuple[Any, str, str]  # an object: its store, its path, and the SHA-256 that it must have
 HINTS = {
     ERASING: "An erasure is not complete, so what it erases may look changed: run `erase` with --resume.",
-    CHANGED: "If a task was cleared, close its night again: its tables have changed. Texts never change.",
     UNMATCHED: "If a later night was closed since, use --contains; if not, check the hash and the root.",
     OUTSIDE: "Add --also for each other place that you trust.",
 }
@@ -122,8 +123,8 @@ class Check:
         self.record: dict[str, Any] = {}  # empty if it could not be parsed
         self.tables: list[dict[str, Any]] = []
         self.replaced_by: int | None = None  # a later revision of the same night
-        self.latest, self.night, self.is_chain_only = self, "", False  # the revision in force; its date
-        self.manifests = self.objects = self.bytes = self.absent = self.erased = self.rewritten = 0
+        self.night, self.is_chain_only = "", False  # its date
+        self.manifests = self.objects = self.bytes = self.absent = self.erased = 0
         self.counts: Counter[str] = Counter()  # of problems, by kind
         self.problems: list[tuple[str, str]] = []  # the first of them
         self.stopped, self.seal = "", CHAINED  # why it was not verified to its end; who has signed its hash
@@ -131,8 +132,9 @@ class Check:
     @property
     def status(self) -> str:
         """One of STATUSES."""
-        wrong = set(self.counts) - {UNREADABLE, OUTSIDE}  # these may be unchanged
-        found = (wrong, self.stopped, self.counts, self.rewritten, self.absent, self.erased, "OK")
+        wrong = set(self.counts) - {UNREADABLE, OUTSIDE, ERASING}  # these may be unchanged
+        unread = set(self.counts) - {ERASING}
+        found = (wrong, self.stopped, unread, self.counts, self.absent, self.erased, "OK")
         return next(word for word, is_so in zip(STATUSES, found) if is_so)
 
     def add(self, kind: str, text: str) -> None:
@@ -222,8 +224,6 @@ def check_chain(checks: Sequence[Check], head: str, known: Sequence[str]) -> Non
         elif number:
             check.add(INVALID, f"record {check.number} replaces record {number}, which is not its revision")
         by_number[check.number] = check
-    for check in reversed(checks):
-        check.latest = by_number[check.replaced_by].latest if check.replaced_by else check
 
 
 def read_timestamp(store: Any, check: Check, ca: str | None) -> str:
@@ -265,6 +265,40 @@ def read_blocks(file: Any, salts: Any, digests: bytes, shown: str, erased: Any) 
         raise Problem(CHANGED, f"{shown} has changed: {error}") from None
 
 
+class Draw:
+    """What a pack says about its documents: if it is a sample, by which head and seed they were drawn."""
+
+    def __init__(self, said: dict[str, Any]) -> None:
+        self.head, self.seed, self.sample = (
+            str(said.get("head")),
+            str(said.get("seed")),
+            _as(int, said.get("sample")),
+        )
+        self.first, self.last = _as(str, said.get("from")), _as(str, said.get("to"))
+        self.documents = {str(_as(dict, one).get("source")) for one in _as(list, said.get("documents"))}
+        self.number = 0  # of the record that is the head
+
+    def has(self, check: Check) -> bool:
+        """Return whether documents are drawn from a record: in force when the head was told."""
+        date, end = check.night[:10], check.replaced_by or self.number + 1
+        is_in_period = self.first <= date and not (self.last and date > self.last)
+        return bool(self.sample) and is_in_period and check.number <= self.number < end
+
+    def rank(self, digest: str) -> str:
+        """Return the rank of a block: the documents of those with the lowest ranks are drawn."""
+        return hashlib.sha256(f"{self.head} {self.seed} {digest}".encode()).hexdigest()
+
+
+def read_draw(store: Any, checks: Sequence[Check]) -> Draw:
+    """Read what a pack says about its documents."""
+    try:
+        draw = Draw(parse_object(read_small(store, "pack.json", MAX_RECORD_BYTES)))
+    except Problem:
+        return Draw({})
+    draw.number = next((check.number for check in checks if check.sha256 == draw.head), 0)
+    return draw
+
+
 class Verifier:
     """Verifies a chain, record by record; nights before the date `since` as a chain only."""
 
@@ -273,9 +307,12 @@ class Verifier:
         self._starts = tuple(start for start in (given.get("head"), *given.get("contains", ())) if start)
         self._given, self.is_head_given, self.erasing = given, bool(self._starts), None
         self.is_partial = self._is_pack = bool(given.get("pack"))  # in a pack, names are made of hashes
-        self._places, self._noted, self.head = [(".", store)], list[int](), ""  # SHA-256 of the last record
+        self._places, self.head = [(".", store)], ""  # SHA-256 of the last record
         self._find = lambda path, name: find_object(self._places, name if self._is_pack else path)
         self._erased, self._after = dict[str, bool](), dict[str, str]()  # digests; hashes of reports
+        self._changing: set[int] = set()  # nights whose reports an erasure that is not complete changes
+        self.draw, self._sources, self._ranks = Draw({}), set[str](), dict[str, str]()  # of a pack
+        self._left_out = "~"  # the lowest rank of a block that is absent, but was not erased
         self._seen: dict[int, str] = {}  # objects that were read, and what is wrong with them
 
     def load(self) -> list[Check]:
@@ -284,18 +321,25 @@ class Verifier:
         numbers = sorted(int(name[:8]) for name in self._names if RECORD_NAME.fullmatch(name))
         if not (checks := list(self._store.each(lambda number: read_record(self._store, number), numbers))):
             return checks
-        check_chain(checks, self._given.get("head") or "", self._given.get("contains", ()))
+        head, contains = self._given.get("head") or "", list(self._given.get("contains", ()))
+        if self._is_pack:
+            self.draw = read_draw(self._store, checks)
+            if self.draw.sample and head and self.draw.head.startswith(head):
+                head, contains = "", [*contains, head]  # the one that was told before the seed
+        check_chain(checks, head, contains)
         self.head, self.erasing = checks[-1].sha256, checks[-1].record.get("erasing")
         if self._given.get("ca") and not any(name.endswith(".tsr") for name in self._names):
             checks[-1].add(MISSING, "no record has a timestamp, although --ca is given")
-        self._noted = [check.number for check in checks if check.sha256.startswith(self._starts)]
         roots = (check.record.get("root") for check in checks)
         places = {to_address(root): self._store for root in roots if isinstance(root, str)}
         places.update({to_address(place.address): place for place in (*self._also, self._store)})
         self._places += sorted(places.items(), key=lambda one: -len(one[0]))  # a moved root may be in another
-        for one in (check.record for check in reversed(checks) if check.record.get("kind") == "erasure"):
-            is_done = one.get("number") != self.erasing
+        for check in (check for check in reversed(checks) if check.record.get("kind") in ERASURES):
+            one, is_done = check.record, check.record.get("number") != self.erasing
             self._erased.update(dict.fromkeys(map(str, _as(list, one.get("digests"))), is_done))
+            if not is_done:
+                check.add(ERASING, f"the erasure of record {check.number} is not complete")
+                self._changing.update(filter(lambda one: isinstance(one, int), _as(list, one.get("nights"))))
             for before, after in _as(dict, one.get("reports")).items():
                 self._after.setdefault(before, self._after.get(str(after), str(after)))
         for check in checks:
@@ -304,7 +348,8 @@ class Verifier:
 
     def run(self) -> Iterator[Check]:
         """Verify; the last record is not complete if the store has failed."""
-        for check in self.load():
+        checks = self.load()
+        for check in checks:
             try:
                 objects = () if check.is_chain_only else self._objects(check)
                 for wanted, problem, size in self._each(self._read, objects):
@@ -313,6 +358,8 @@ class Verifier:
                         self._seen[hash(wanted)] = f"{problem.args[0]} {check.number}"
                     else:
                         check.objects, check.bytes = check.objects + 1, check.bytes + size
+                if check is checks[-1] and self._is_pack:
+                    self._check_draw(check)
                 if check.sha256 and f"{check.number:08}.tsr" in self._names:
                     check.seal = read_timestamp(self._store, check, self._given.get("ca"))
             except Problem as problem:
@@ -341,22 +388,17 @@ class Verifier:
         stored = (check.record.get("report"), *_as(list, check.record.get("objects")))
         for one in (_as(dict, one) for one in stored if one is not None):
             is_here = not self.is_partial or RULES.fullmatch(str(one.get("path")))
+            is_changing = one is check.record.get("report") and check.number in self._changing
             now = self._after.get(str(one.get("sha256")), one.get("sha256"))
-            check.erased += now != one.get("sha256")
-            yield from self._new(check, one.get("path"), now) if now != "" and is_here else ()
-        # What was written again is not a problem of a replaced revision, unless a hash was noted before that.
-        end = check.replaced_by or 0  # 0 if it is in force
-        is_replaced = bool(end) and not any(check.number <= number < end for number in self._noted)
-        now = {str(one.get("path")).removesuffix(".gz"): one.get("digests") for one in check.latest.tables}
+            check.erased += is_changing or now != one.get("sha256")
+            is_read = is_here and not is_changing and now != ""
+            yield from self._new(check, one.get("path"), now) if is_read else ()
         for table in check.tables:
-            path, digests = str(table.get("path")), table.get("digests")
-            if is_replaced and now.get(path.removesuffix(".gz"), digests) != digests:
-                check.rewritten += 1
-                continue
             try:
                 yield from self._table(check, table)
             except Problem as problem:
-                if self._is_pack and problem.args[0] == MISSING:
+                is_needed = table.get("kind") == "ingest" and self.draw.has(check)
+                if self._is_pack and problem.args[0] == MISSING and not is_needed:
                     check.absent += 1
                 else:
                     check.add(*problem.args)
@@ -368,7 +410,10 @@ class Verifier:
             is_erased = not lines and digest in self._erased
             check.erased, absent = check.erased + is_erased, absent + (not lines and not is_erased)
             check.bytes += sum(map(len, lines))
-            for row in map(parse_object, lines if path else ()):
+            if self._is_pack and not is_erased:
+                self._note(check, table, digest, parse_object(lines[0]).get("source") if lines else None)
+            is_going = self._erased.get(digest) is False  # texts may be gone before their rows
+            for row in map(parse_object, lines if path and not is_going else ()):
                 if not row:
                     check.add(INVALID, f"a line of a table of record {check.number} is not a row")
                 # A failed document has no text; a skipped or carried one may have none.
@@ -378,6 +423,31 @@ class Verifier:
         if absent and not self.is_partial:
             raise Problem(MISSING, f"{table['path']} lacks the rows of {_count(absent, 'document')}")
         check.manifests, check.objects = check.manifests + 1, check.objects + 1
+
+    def _note(self, check: Check, table: dict[str, Any], digest: str, source: Any) -> None:
+        """Remember what a block of a pack says about the draw."""
+        if isinstance(source, str):
+            self._sources.add(source)
+        if table.get("kind") == "ingest" and self.draw.has(check):
+            rank = self.draw.rank(digest)
+            if not isinstance(source, str):
+                self._left_out = min(rank, self._left_out)
+            else:
+                self._ranks[source] = min(rank, self._ranks.get(source, rank))
+
+    def _check_draw(self, check: Check) -> None:
+        """Add what is wrong with the documents of a pack: they must be those that were drawn."""
+        drawn = sorted(self._ranks, key=self._ranks.__getitem__)[: self.draw.sample]
+        last = self._ranks[drawn[-1]] if len(drawn) == self.draw.sample > 0 else "~"
+        for is_wrong, kind, text in (
+            (not self.draw.documents, INVALID, "pack.json names no documents"),
+            (not self.draw.documents <= self._sources, MISSING, "documents of pack.json are not in the pack"),
+            (self.draw.sample and not self.draw.number, INVALID, "pack.json has the head of no record"),
+            (self.draw.sample and self._left_out < last, MISSING, "a document that was drawn is not here"),
+            (self.draw.sample and self.draw.documents != {*drawn}, INVALID, "other documents were drawn"),
+        ):
+            if is_wrong:
+                check.add(kind, text)
 
     def blocks(self, check: Check, table: dict[str, Any]) -> Iterator[tuple[str, bytes, Any]]:
         """Yield the blocks of a table of a record."""
@@ -417,11 +487,27 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def _describe(record: dict[str, Any]) -> list[str]:
+    """Return who has added a record, why, and how much it concerns."""
+    numbers = {"document": record.get("documents"), "digest": len(_as(list, record.get("digests")))}
+    numbers["row"] = sum(_as(int, number) for number in _as(dict, record.get("rows")).values())
+    numbers["job"], numbers["job left"] = record.get("jobs"), len(_as(list, record.get("left")))
+    numbers["file left"] = record.get("files_left")
+    if not record.get("kind"):
+        by = "/".join(str(record.get(name))[:80] for name in ("dag_id", "task_id"))
+        is_first = record.get("replaces") is None
+        return [] if is_first else [f"revision {str(record.get('revision'))[:9]} by {by}"]
+    found = [_count(number, noun) for noun, number in numbers.items() if isinstance(number, int) and number]
+    said = [f"{word} {str(record.get(name))[:200]}" for word, name in (("by", "by"), ("because:", "reason"))]
+    return [*found, *said]
+
+
 def _summarize(check: Check) -> str:
     is_whole = "manifests" in check.record and not check.is_chain_only
     found = [_count(check.manifests, "table"), _count(check.objects, "object")]
     parts = found if is_whole else [_as(str, check.record.get("kind")) or "record only"]
-    more = {"written again": check.rewritten, "absent": check.absent, "erased": check.erased}
+    parts += _describe(check.record)
+    more = {"absent": check.absent, "erased": check.erased}
     parts += [f"{count:,} {words}" for words, count in (*check.counts.items(), *more.items()) if count]
     parts += [f"replaced by record {check.replaced_by}"] if check.replaced_by else []
     return ", ".join([*parts, check.seal, *(["not verified to its end"] if check.stopped else [])])
@@ -452,6 +538,8 @@ def report(verifier: Verifier) -> int:
     for hint in (hint for kind, hint in HINTS.items() if kind in kinds):
         print_line(hint)
     print_line(f"Last record: SHA-256 {verifier.head or 'unknown'}")
+    if (draw := verifier.draw).sample:
+        print_line(f"A sample of {draw.sample:,}. Was head {draw.head} told before seed {draw.seed!r}?")
     if not verifier.is_head_given:
         print_line("Whether later records were removed is not known: give --head or --contains.")
     if total.stopped:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from airflow_provider.nights.reports.trend import JUDGE_CHARTS, TrendPoint, plot
 from airflow_provider.nights.reports.verdicts import VerdictCounts
 from airflow_provider.redaction.text import plural, sanitize
 
+SALT_BYTES = 16  # so that the hash of a page confirms no name once the page is gone
 MAX_TREND_NIGHTS = 30  # this one included
 KINDS = {
     "ingest": "Manifests of ingestion",
@@ -51,6 +53,7 @@ def render_night(
         "night.html",
         summary=summarize_night(record, documents, verdicts),
         record=record,
+        salt=secrets.token_hex(SALT_BYTES),
         advise=advise,
         documents=documents,
         verdicts=verdicts,

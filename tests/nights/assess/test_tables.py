@@ -72,6 +72,12 @@ def test_there_is_one_csv_file_per_framework(tmp_path: Path) -> None:
     ] * 2
 
 
+def test_name_that_is_not_utf_8_is_taken_out_of_a_csv_file(tmp_path: Path) -> None:
+    write_csv(at(tmp_path / "csv"), [row(source="in/a\udcff.pdf"), row(source="in/b.pdf")])
+    assert tables.copy_csv(tmp_path / "csv/DORA.csv", tmp_path / "new", ["in/a\udcff.pdf"]) == 1
+    assert b"udcff" not in (tmp_path / "new").read_bytes()
+
+
 def test_framework_that_was_renamed_in_case_only_has_one_csv_file(tmp_path: Path) -> None:
     for framework in ("dora", "DORA"):
         write_csv(at(tmp_path / "csv"), [row(framework)])

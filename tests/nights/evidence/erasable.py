@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import html
 import json
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from urllib.parse import quote
+
+import pytest
 
 from airflow_provider.nights.assess.findings import FINDING_COLUMNS
 from airflow_provider.nights.assess.tables import CsvTables
 from airflow_provider.nights.evidence.erasing import Erasure
+from airflow_provider.nights.evidence.jobs import Job
 from airflow_provider.nights.evidence.verifier import Check, Folder, Verifier
 from airflow_provider.nights.index.nights import EarlierNights, Night, Table, TaskKey
 from airflow_provider.nights.reports.assess import VerdictStats, render_verdicts
@@ -26,7 +31,15 @@ ANNA, BERT = "file:///docs/Anna & Söhne <1>.pdf", "file:///docs/bert.pdf"
 SECRET = {ANNA: "Anna has terminated her contract", BERT: "Bert is content"}
 log = logging.getLogger(__name__)
 
-Job = tuple[str, str, str]
+
+class KilledError(BaseException):
+    """The process has ended."""
+
+
+def read_plainly(path: Path) -> str:
+    """Return what is in a file, compressed or not."""
+    data = path.read_bytes()
+    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8", "replace")
 
 
 class Tree:
@@ -37,13 +50,14 @@ class Tree:
         self.root = Location(nights.base)
         self.path = Path(self.root.path)
         self.jobs: list[Job] = []  # that were deleted at the service
+        self.refused: set[str] = set()  # ids of those that it does not delete
 
     def write_night(self, day: int, *sources: str, same_results: bool = False) -> dict[str, Any]:
         """Write what the tasks of a night leave; return the parameters of the task that closes it."""
         base = self.root / f"dt=2026-03-{day:02}"
         documents, cells, findings = [], [], []
         for source in sources:
-            name = hashlib.sha256(source.encode()).hexdigest()[:12]
+            name = hashlib.sha256(source.encode("utf-8", "surrogateescape")).hexdigest()[:12]
             text = self._put(base / f"{Path(source).stem}-{name}.txt", SECRET[source].encode())
             body = b"{}" if same_results else json.dumps({"rationale": SECRET[source]}).encode()
             results = self._put(base / f"results/DORA-{'same' if same_results else name}.json", body)
@@ -63,10 +77,11 @@ class Tree:
         tables = {
             "manifest": (base / "_ingest/d/run/ingest/manifest.jsonl", documents),
             "assessments": (base / "_assess/d/run/assess/assessments.jsonl", cells),
-            "findings": (base / "_assess/d/run/assess/findings.jsonl", findings),
+            "findings": (base / "_assess/d/run/assess/findings.jsonl.gz", findings),
             "decisions": (base / "_assess/d/run/assess/decisions/review.jsonl", map(decision, sources)),
         }
         contents = {name: to_lines(rows) for name, (_, rows) in tables.items()}
+        contents["findings"] = gzip.compress(contents["findings"], mtime=0)
         for name, (location, _) in tables.items():
             self._put(location, contents[name])
         for kind, named in (("ingest", ["manifest"]), ("assess", ["assessments", "findings"])):
@@ -118,13 +133,49 @@ class Tree:
         return Erasure(self.root, sources, "A request", "the officer", log, **options)
 
     def erase(self, *sources: str, **options: Any) -> Any:
-        return self.erasure(*sources, **options).run(self.jobs.extend)
+        return self.erasure(*sources, **options).run(self)
+
+    def begin(self, *sources: str, **options: Any) -> None:
+        """Begin an erasure that is killed."""
+
+        def kill() -> None:
+            raise KilledError
+
+        with pytest.raises(KilledError):
+            self.erase_during(kill, *sources, **options)
+
+    def erase_during(self, work: Callable[[], None], *sources: str, **options: Any) -> Any:
+        """Erase documents, and do something else before reports and tables are written."""
+        render, is_first = Erasure._render_again, [True]
+
+        def hook(*arguments: Any) -> Any:
+            if is_first:
+                is_first.clear()
+                work()
+            return render(*arguments)
+
+        with mock.patch.object(Erasure, "_render_again", hook):
+            return self.erase(*sources, **options)
+
+    def check(self) -> None:
+        """Do as a service that answers."""
+
+    def delete(self, jobs: Collection[Job]) -> list[Job]:
+        """Do as a service that deletes all jobs but those that it refuses to."""
+        self.jobs += [job for job in jobs if job[1] not in self.refused]
+        return [job for job in jobs if job[1] in self.refused]
 
     def verify(self) -> list[Check]:
         return list(Verifier(Folder(self.root.path)).run())
 
     def statuses(self) -> str:
-        return " ".join(check.status for check in self.verify())
+        """Return what becomes of all records but those of jobs at the service."""
+        is_about_jobs = {"kind": "erased", "rows": None}
+        return " ".join(
+            check.status
+            for check in self.verify()
+            if {name: check.record.get(name) for name in is_about_jobs} != is_about_jobs
+        )
 
     def find_traces(self, source: str) -> list[str]:
         """Return the objects that name a document, in their names too, or have its text."""
@@ -135,7 +186,7 @@ class Tree:
         return [
             str(path.relative_to(self.path))
             for path in self._files()
-            if any(word in f"{path} {path.read_bytes().decode()}" for word in words)
+            if any(word in f"{path} {read_plainly(path)}" for word in words)
         ]
 
     def _files(self) -> Iterator[Path]:

@@ -20,7 +20,7 @@ from airflow_provider.exceptions import (
 )
 from airflow_provider.nights.evidence import chain as chains
 from airflow_provider.nights.evidence.erasing import Erasure
-from airflow_provider.nights.evidence.holds import Hold, place_hold, release_holds
+from airflow_provider.nights.evidence.holds import Hold, place_hold, read_holds, release_holds
 from airflow_provider.nights.evidence.traces import Traces
 from airflow_provider.nights.index.nights import EarlierNights, Night, TaskKey, latest_rows
 from airflow_provider.redaction.addresses import redact
@@ -58,7 +58,7 @@ def test_nothing_of_an_erased_document_is_left(tree: Tree) -> None:
     assert tree.find_traces(BERT) == before
     assert tree.statuses() == "ERASED ERASED ERASED OK OK"
     # Four tables and a report; and the report that says that it has vanished.
-    assert [check.erased for check in tree.verify()] == [5, 5, 1, 0, 0]
+    assert [check.erased for check in tree.verify()] == [5, 5, 1, 0, 0, 0]
     assert earlier_rows(tree) == {BERT}
     assert sorted(job[0] for job in tree.jobs) == ["assessment_id", "uuid"]
     assert (record["reason"], record["by"], record["documents"]) == ("A request", "the officer", 1)
@@ -94,8 +94,7 @@ def test_night_whose_rows_were_written_during_an_erasure_can_be_closed(
 ) -> None:
     """Also if the attempt that has found the rows is killed."""
     tree.close(1, ANNA, BERT)
-    with pytest.raises(ComplianceServerError):
-        tree.erasure(ANNA).run(fail)
+    tree.begin(ANNA)
     outputs = tree.write_night(2, ANNA, BERT)
     with monkeypatch.context() as patch:
         patch.setattr(Erasure, step, fail)
@@ -126,7 +125,9 @@ def test_dry_run_changes_nothing(tree: Tree) -> None:
     assert {path: path.read_bytes() for path in tree._files()} == before
     assert sum(found.tables.values()) == 5
     assert len(found.objects) == 2
-    assert sorted(Path(name).name[:6] for name in found.pages) == ["0.json", "report", "report"]
+    names = [*found.reports, *found.states]
+    assert sorted(Path(name).name[:6] for name in names) == ["0.json", "report"]
+    assert found.nights == {1}
 
 
 def test_unknown_document_is_an_error(tree: Tree) -> None:
@@ -199,12 +200,9 @@ def test_changed_line_elsewhere_can_still_be_restored(tree: Tree) -> None:
     assert tree.statuses() == "ERASED OK OK"
 
 
-@pytest.mark.parametrize(
-    "table", ["_ingest/d/run/ingest/manifest.jsonl", "_assess/d/run/assess/findings.jsonl"]
-)
-def test_changed_rows_of_the_document_go_and_stay_a_change(tree: Tree, table: str) -> None:
+def test_changed_rows_of_the_document_go_and_stay_a_change(tree: Tree) -> None:
     tree.close(1, BERT, ANNA)
-    path = tree.path / "dt=2026-03-01" / table
+    path = tree.path / "dt=2026-03-01/_ingest/d/run/ingest/manifest.jsonl"
     first, second = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(first + second.replace(b'"uuid":"u-', b'"uuid":"x-'))
     tree.erase(ANNA)
@@ -230,21 +228,11 @@ def test_a_night_is_closed_after_documents_of_it_were_erased(tree: Tree, is_clos
     if is_closed:
         tree.nights.close(1, **parameters)
     tree.erase(ANNA)
-    assert tree.nights.close(1, **parameters, identity={"try_number": 2})["documents"] == 1
-    assert tree.statuses() == ("REPLACED OK OK OK" if is_closed else "OK OK OK")
+    closed = tree.nights.close(1, **parameters, identity={"try_number": 2})
+    assert closed["documents"] == (2 if is_closed else 1)  # it has its record already
+    assert tree.statuses() == ("ERASED OK OK" if is_closed else "OK OK OK")
     tree.erase(BERT)
     assert tree.find_traces(BERT) == []
-
-
-def test_same_rows_are_sealed_again_after_an_erasure(tree: Tree) -> None:
-    for _ in range(2):
-        tree.close(1, ANNA, BERT)
-        assert tree.verify()[-1].problems == []
-        assert tree.verify()[-1].status == "OK"
-        tree.erase(ANNA)
-        assert tree.find_traces(ANNA) == []
-    tree.close(1, ANNA, BERT)
-    assert tree.statuses() == "REPLACED OK OK REPLACED OK OK OK"
 
 
 def test_lost_rows_are_still_noticed(tree: Tree) -> None:
@@ -265,8 +253,11 @@ def test_rows_of_a_resumed_erasure_count_once(
 
     original = Erasure._write_table
     with monkeypatch.context() as patch:
-        patch.setattr(Erasure, "_write_table", lambda *given: (is_written and original(*given), fail()))
-        patch.setattr(Traces, "_table_names", lambda self: (one for one in self.names if "/manifest" in one))
+        patch.setattr(
+            Erasure,
+            "_write_table",
+            lambda *given: "/manifest" in given[1] and (is_written and original(*given), fail()),
+        )
         with pytest.raises(ComplianceServerError):
             tree.erase(ANNA)
     assert len(manifest.read_bytes().splitlines()) == (1 if is_written else 2)
@@ -283,12 +274,12 @@ def test_a_night_that_is_closed_during_an_erasure_is_retried(tree: Tree) -> None
     tree.close(1, ANNA, BERT)
     parameters = tree.write_night(2, ANNA, BERT)
 
-    def close(_: Any) -> None:
+    def close() -> None:
         with pytest.raises(ComplianceStorageError, match=r"erasure of record 2 .* retry") as caught:
             tree.nights.close(2, **parameters)
         assert caught.value.transient
 
-    tree.erasure(ANNA).run(close)
+    tree.erase_during(close, ANNA)
     assert tree.nights.close(2, **parameters, identity={"try_number": 2})["documents"] == 1
     assert tree.statuses() == "ERASED OK OK OK"
 
@@ -357,24 +348,46 @@ def test_a_kill_at_any_step_is_completed_by_the_next_attempt(tree: Tree, tmp_pat
         assert copy.find_traces(ANNA) == []
         assert copy.statuses().startswith("ERASED OK OK")
         assert earlier_rows(copy) == {BERT}
-    assert kills.keys() == {1, 2, 3}
+    assert kills.keys() == {1, 2, 3, 4}
     assert kills[2] > 20
 
 
-def test_jobs_that_can_not_be_deleted_are_deleted_by_the_next_attempt(tree: Tree) -> None:
+def test_jobs_that_the_service_does_not_delete_are_left_and_tried_again(tree: Tree) -> None:
     tree.close(1, ANNA, BERT)
-
-    with pytest.raises(ComplianceServerError):
-        tree.erasure(ANNA, task="d/run/erase").run(fail)
-    record = tree.erase(ANNA, task="d/run/erase")  # a retry of the same task
-    again = tree.erase(ANNA, task="d/run/erase")  # another one, whose worker had died after that
-    assert (again.number, again.record) == (record.number, record.record)
-    for sources, task in (([ANNA], "another"), ([ANNA, "file:///docs/carl.pdf"], "d/run/erase")):
-        with pytest.raises(ComplianceInputError, match="No night"):
-            tree.erase(*sources, task=task)
-    assert len(tree.jobs) == 2
+    tree.refused = {name for _, name, _ in tree.erasure(ANNA).find().jobs if name.startswith("u-")}
+    erasure = tree.erasure(ANNA, task="d/run/erase")
+    record = erasure.run(tree)
+    assert [job[1] for job in erasure.jobs_left] == [*tree.refused]
+    assert [[one[1] for one in check.record["left"]] for check in tree.verify()[2:]] == [
+        [*{job[1] for job in tree.jobs}, *tree.refused],
+        [*tree.refused],
+    ]
     assert tree.find_traces(ANNA) == []
-    assert tree.statuses() == "ERASED OK OK"
+    tree.close(2, BERT)  # the service has no say in that
+    tree.refused = set()
+    for _ in range(2):  # another one, whose worker had died after that
+        again = tree.erasure(resume=True)
+        again.run(tree)
+        assert again.jobs_left == []
+    assert sorted(job[0] for job in tree.jobs) == ["assessment_id", "uuid"]
+    assert tree.statuses() == "ERASED OK OK OK"
+    assert record.number == 2
+
+
+def test_retry_of_a_task_that_has_erased_adds_nothing(tree: Tree) -> None:
+    tree.close(1, ANNA, BERT)
+    records = [tree.erase(ANNA, task="d/run/erase") for _ in range(2)]
+    assert records[0].number == records[1].number == 2
+    assert len(tree.verify()) == 4
+
+
+def test_connection_is_checked_before_anything_is_erased(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.close(1, ANNA, BERT)
+    before = tree.find_traces(ANNA)
+    monkeypatch.setattr(tree, "check", fail)
+    with pytest.raises(ComplianceServerError):
+        tree.erase(ANNA)
+    assert (tree.find_traces(ANNA), tree.statuses()) == (before, "OK")
 
 
 def test_attempt_that_hung_replaces_no_table(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,8 +409,7 @@ def test_attempt_that_hung_does_not_name_the_documents_again(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree.close(1, ANNA, BERT)
-    with pytest.raises(ComplianceServerError):
-        tree.erasure(ANNA).run(fail)
+    tree.begin(ANNA)
     search = Traces._read_tables
 
     def hang(traces: Traces) -> None:
@@ -416,8 +428,7 @@ def test_attempt_that_hung_as_it_wrote_the_list_removes_it(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree.close(1, ANNA, BERT)
-    with pytest.raises(ComplianceServerError):
-        tree.erasure(ANNA).run(fail)
+    tree.begin(ANNA)
 
     def hang(*arguments: Any) -> None:
         monkeypatch.setattr("airflow_provider.nights.evidence.erasing.put_sync", atomic.put_sync)
@@ -440,8 +451,7 @@ def test_attempt_that_hung_leaves_the_list_of_the_next_erasure(
     def hang(erasure: Erasure, entry: chains.ChainRecord) -> None:
         monkeypatch.setattr(Erasure, "_remove_lists", remove_lists)
         tree.erase(resume=True)  # another attempt
-        with pytest.raises(ComplianceServerError):
-            tree.erasure(BERT).run(fail)
+        tree.begin(BERT)
         remove_lists(erasure, entry)
 
     monkeypatch.setattr(Erasure, "_remove_lists", hang)
@@ -455,13 +465,13 @@ def test_attempt_that_hung_leaves_the_list_of_the_next_erasure(
 def test_a_second_erasure_waits_for_the_first_one(tree: Tree) -> None:
     tree.close(1, ANNA, BERT)
 
-    def erase_other(_: Any) -> None:
+    def erase_other() -> None:
         with pytest.raises(ComplianceStorageError, match="once the erasure of record 2 is complete"):
             tree.erase(BERT, task="another")
         with pytest.raises(ComplianceStorageError, match="Documents can be held once"):
             place_hold(tree.root, BERT, "A lawsuit", "the lawyer")
 
-    tree.erasure(ANNA, task="one").run(erase_other)
+    tree.erase_during(erase_other, ANNA, task="one")
     tree.erase(BERT)
     assert tree.find_traces(ANNA) == tree.find_traces(BERT) == []
 
@@ -469,11 +479,8 @@ def test_a_second_erasure_waits_for_the_first_one(tree: Tree) -> None:
 def test_attempts_that_complete_an_erasure_at_once_add_one_record(tree: Tree) -> None:
     tree.close(1, ANNA, BERT)
 
-    def complete(_: Any) -> None:
-        tree.erase(resume=True)
-
     with pytest.raises(ComplianceSupersededError):
-        tree.erasure(ANNA).run(complete)
+        tree.erase_during(lambda: tree.erase(resume=True), ANNA)
     assert tree.find_traces(ANNA) == []
     assert tree.statuses() == "ERASED OK OK"
 
@@ -522,8 +529,7 @@ def test_erasure_of_a_night_that_is_not_closed_is_resumed_without_the_name(tree:
     tree.close(1, BERT)
     tree.write_night(2, ANNA, BERT)
 
-    with pytest.raises(ComplianceServerError):
-        tree.erasure(ANNA).run(fail)
+    tree.begin(ANNA)
     tree.erase(resume=True)
     assert tree.find_traces(ANNA) == []
     assert list((tree.path / "_holds").iterdir()) == []
@@ -533,8 +539,7 @@ def test_erasure_of_a_night_that_is_not_closed_is_resumed_without_the_name(tree:
 @pytest.mark.parametrize("content", [None, b"{"])
 def test_erasure_whose_list_is_lost_is_not_complete(tree: Tree, content: bytes | None) -> None:
     tree.close(1, ANNA, BERT)
-    with pytest.raises(ComplianceServerError):
-        tree.erasure(ANNA).run(fail)
+    tree.begin(ANNA)
     (listed,) = (tree.path / "_holds").iterdir()
     listed.unlink() if content is None else listed.write_bytes(content)
     for others in ((), (BERT,), (ANNA, BERT)):
@@ -593,7 +598,7 @@ def test_reports_lose_the_document_and_keep_similar_ones(
     assert "It is secret" not in page
     assert "It is public" in page
     assert [path.name for path in (folder / "_work/state").iterdir()] == ["1.json"]
-    assert [path.read_bytes().count(b'"source":') for path in sorted(folder.rglob("*.jsonl"))] == [1] * 5
+    assert [path.read_bytes().count(b'"source":') for path in sorted(folder.rglob("*.jsonl"))] == [1] * 4
     assert tree.statuses() == "ERASED OK OK"
 
 
@@ -630,13 +635,13 @@ def test_a_night_with_returned_decisions_is_closed_again_after_an_erasure(tree: 
     parameters["reviewed"] = [decision(ANNA), decision(BERT)]
     tree.nights.close(1, **parameters)
     tree.erase(ANNA)
-    assert tree.nights.close(1, **parameters, identity={"try_number": 2})["decisions"] == 1
+    assert tree.nights.close(1, **parameters, identity={"try_number": 2})["decisions"] == 2
     assert tree.find_traces(ANNA) == []
-    assert tree.statuses() == "REPLACED OK OK OK"
+    assert tree.statuses() == "ERASED OK OK"
 
 
 @pytest.mark.parametrize(
-    "name", ["findings/night=2026-03-01/a.parquet", "dt=2026-03-01/_assess/d/csv/a.parquet"]
+    "name", ["findings/night=2026-03-01/a.parquet", "findings/night=2026-03-02/b.parquet"]
 )
 def test_file_that_can_not_be_read_is_named_and_the_rest_is_erased(tree: Tree, name: str) -> None:
     tree.close(1, ANNA, BERT)
@@ -644,10 +649,10 @@ def test_file_that_can_not_be_read_is_named_and_the_rest_is_erased(tree: Tree, n
     path.parent.mkdir(parents=True)
     path.write_bytes(b"damaged")
     erasure = tree.erasure(ANNA)
-    erasure.run(tree.jobs.extend)
-    assert erasure.unread == [f"{tree.root.uri}{name}"]
+    erasure.run(tree)
+    assert erasure.left == [f"{tree.root.uri}{name}"]
     assert tree.find_traces(ANNA) == []
-    assert tree.verify()[-1].record["unread"] == 1
+    assert tree.verify()[-2].record["files_left"] == 1
 
 
 def test_part_of_a_killed_write_is_erased(tree: Tree) -> None:
@@ -671,3 +676,64 @@ def test_row_that_names_something_else_of_ours_does_not_remove_it(tree: Tree, na
     manifest.write_text(json.dumps({**row, "path": f"{tree.root.uri}{name}"}) + "\n")
     tree.erase(ANNA)
     assert tree.statuses() == "OK OK OK"
+
+
+def test_resume_with_another_document_erases_both_or_says_that_nothing_names_it(tree: Tree) -> None:
+    tree.close(1, ANNA, BERT)
+    tree.begin(ANNA)
+    erasure = tree.erasure("file:///docs/other.pdf", resume=True)
+    erasure.run(tree)
+    assert erasure.is_unknown
+    assert tree.find_traces(ANNA) == []
+    tree.close(2, BERT, ANNA)
+    tree.begin(ANNA)
+    erasure = tree.erasure(BERT, resume=True)
+    erasure.run(tree)
+    assert not erasure.is_unknown
+    assert tree.find_traces(ANNA) == tree.find_traces(BERT) == []
+
+
+def test_erasure_whose_record_can_not_be_added_leaves_no_name(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.close(1, ANNA, BERT)
+
+    def refuse(*_: Any) -> None:
+        raise PermissionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(chains, "create_once", refuse)
+        with pytest.raises(PermissionError):
+            tree.erase(ANNA)
+    assert list((tree.path / "_holds").iterdir()) == []
+
+
+def test_a_second_hold_leaves_the_first_in_force(tree: Tree) -> None:
+    tree.close(1, ANNA, BERT)
+    for pattern in ("*/Anna*", BERT):
+        place_hold(tree.root, pattern, "A lawsuit", "the lawyer")
+    for source in (ANNA, BERT):
+        with pytest.raises(ComplianceInputError, match="Release the hold first"):
+            tree.erase(source)
+    release_holds(tree.root, BERT, "The end", "the lawyer")
+    with pytest.raises(ComplianceInputError, match="Release the hold first"):
+        tree.erase(ANNA)
+
+
+def test_hold_is_not_lifted_by_an_edited_pattern(tree: Tree) -> None:
+    tree.close(1, ANNA, BERT)
+    place_hold(tree.root, "*/Anna*", "A lawsuit", "the lawyer")
+    (pattern,) = (tree.path / "_holds").iterdir()
+    pattern.write_text(pattern.read_text().replace("Anna", "Bert"))
+    with pytest.raises(ComplianceStorageError, match="is gone or was changed"):
+        tree.erase(ANNA)
+
+
+def test_hold_on_an_address_with_a_login_covers_it_and_stores_no_login(tree: Tree) -> None:
+    address = "https://anna:secret@example.org/a.pdf"
+    place_hold(tree.root, "https://anna:secret@example.org/*", "A lawsuit", "the lawyer")
+    (pattern,) = (tree.path / "_holds").iterdir()
+    assert "secret" not in pattern.read_text()
+    (hold,) = read_holds(chains.Chain(tree.root), chains.Chain(tree.root).find_head())
+    assert hold.covers(redact(address))
+    release_holds(tree.root, "https://anna:secret@example.org/*", "The end", "the lawyer")

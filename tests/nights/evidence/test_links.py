@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.nights.evidence.verifier import INVALID, OUTSIDE, UNREADABLE, Check, check_chain
+from airflow_provider.nights.evidence.verifier import (
+    ERASING,
+    INVALID,
+    OUTSIDE,
+    UNREADABLE,
+    Check,
+    check_chain,
+)
 
 
 def chain(changes: dict[int, dict[str, Any]], gone: tuple[int, ...] = ()) -> list[Check]:
@@ -101,20 +108,21 @@ def test_a_record_knows_which_one_has_replaced_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kinds", "stopped", "rewritten", "status"),
+    ("kinds", "stopped", "erased", "status"),
     [
         ((), "", 0, "OK"),
-        ((), "", 1, "REPLACED"),
-        ((OUTSIDE, UNREADABLE), "", 1, "UNREADABLE"),
+        ((), "", 1, "ERASED"),
+        ((ERASING,), "", 1, "ERASING"),
+        ((OUTSIDE, UNREADABLE, ERASING), "", 1, "UNREADABLE"),
         ((OUTSIDE,), "An outage.", 0, "STOPPED"),
         ((OUTSIDE, INVALID), "An outage.", 1, "CHANGED"),
     ],
 )
 def test_the_worst_that_was_found_is_the_status(
-    kinds: tuple[str, ...], stopped: str, rewritten: int, status: str
+    kinds: tuple[str, ...], stopped: str, erased: int, status: str
 ) -> None:
     check = Check(1)
-    check.stopped, check.rewritten = stopped, rewritten
+    check.stopped, check.erased = stopped, erased
     for kind in kinds * 40:
         check.add(kind, "")
     assert (check.status, check.counts.total(), check.bytes) == (status, 40 * len(kinds), 0)

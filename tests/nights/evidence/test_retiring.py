@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.exceptions import ComplianceServerError
+from airflow_provider.exceptions import ComplianceStorageError
+from airflow_provider.nights.evidence.erasing import Erasure
 from airflow_provider.nights.evidence.holds import place_hold
+from airflow_provider.nights.evidence.jobs import ErasedJobs
 from tests.nights.evidence.erasable import ANNA, BERT, Tree
 
 
 @pytest.fixture
 def _no_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_provider.nights.evidence.jobs.delete_jobs", lambda hook, jobs, log: None)
+    monkeypatch.setattr(ErasedJobs, "check", lambda self: None)
+    monkeypatch.setattr(ErasedJobs, "delete", lambda self, jobs: [])
 
 
 def close_with(tree: Tree, day: int, *sources: str, **parameters: Any) -> None:
@@ -90,16 +93,26 @@ def test_retry_of_closing_completes_what_it_has_begun_to_retire(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
-        raise ComplianceServerError("The service is down.", status=503)
+        raise ComplianceStorageError("The store is down.")
 
     for day in (1, 2):
         close_with(tree, day, ANNA, BERT)
     close_with(tree, 3, BERT)
-    monkeypatch.setattr("airflow_provider.nights.evidence.jobs.delete_jobs", fail)
-    parameters = {**tree.write_night(4, BERT), "retire_after": 2}
-    with pytest.raises(ComplianceServerError):
-        tree.nights.close(4, **parameters)
-    monkeypatch.setattr("airflow_provider.nights.evidence.jobs.delete_jobs", lambda hook, jobs, log: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(Erasure, "_render_again", fail)
+        parameters = {**tree.write_night(4, BERT), "retire_after": 2}
+        with pytest.raises(ComplianceStorageError):
+            tree.nights.close(4, **parameters)
     tree.nights.close(4, **parameters, identity={"try_number": 2})
     assert tree.find_traces(ANNA) == []
     assert set(tree.statuses().split()) == {"ERASED", "OK"}
+
+
+def test_connection_that_does_not_work_leaves_jobs_and_retires_all_the_same(tree: Tree) -> None:
+    for day in (1, 2):
+        close_with(tree, day, ANNA, BERT)
+    for day in (3, 4):
+        close_with(tree, day, BERT, conn_id="mistyped")
+    assert tree.find_traces(ANNA) == []
+    assert len(tree.verify()[-1].record["left"]) == 2
+    close_with(tree, 5, BERT, conn_id="mistyped")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -11,7 +12,6 @@ import pytest
 from airflow_provider.cli.commands import main
 from airflow_provider.nights.evidence import verifier
 from airflow_provider.nights.evidence.verifier import Folder, Verifier
-from airflow_provider.storage.jsonl import to_lines
 from airflow_provider.storage.locations import Location
 from tests.support.nights import NightWriter, rewrite, sha256
 
@@ -168,18 +168,13 @@ def test_an_older_hash_proves_that_the_chain_was_not_rewritten(root: Path, verif
     assert f"no record has SHA-256 {kept}" in output
 
 
-def test_a_hash_that_does_not_match_is_not_said_to_be_a_text_that_was_written_again(
-    root: Path, verify: Verify
-) -> None:
+def test_a_hash_that_does_not_match_says_what_to_check(root: Path, verify: Verify) -> None:
     for arguments in (("--head", "0" * 64), ("--contains", "0" * 64)):
         code, output = verify(*arguments)
         assert (code, statuses(output)[:-1]) == (1, ["OK"] * (NIGHTS - 1))
         assert "1 problem: 1 unmatched\n" in output
         assert "If a later night was closed since, use --contains" in output
         assert "check the hash and the root" in output
-        assert CLEARED not in output
-    truncate(root / OBJECTS["text"])
-    assert CLEARED in verify("--head", "0" * 64)[1]
 
 
 def test_a_copy_in_another_place_is_verified_there(root: Path, verify: Verify, tmp_path: Path) -> None:
@@ -236,25 +231,22 @@ def test_a_skipped_document_is_verified_with_the_night_that_wrote_it(tmp_path: P
         assert "results/1.json" in output
 
 
-def test_tables_that_a_clear_has_written_again_are_not_ok_but_no_problem(
-    tmp_path: Path, verify: Verify
-) -> None:
+def test_every_revision_verifies_for_ever(tmp_path: Path, verify: Verify) -> None:
+    """Whatever is closed again, in whichever order; and a table that is written over is a change."""
     root = tmp_path / "revised"
     writer = NightWriter(Location(f"file://{root}"))
-    first = writer.close(1, [("ingest", writer.ingest(1))])
-    writer.name = "again"
-    rows = writer.ingest(1)  # a clear writes other texts, and the table again
-    writer.put(root_location(root) / first.record["manifests"][0]["path"], to_lines(rows))
-    code, output = verify(uri=root)
-    assert code == 1
-    assert "1 changed" in output
-    assert "close its night again" in output
-    writer.close(1, [("ingest", rows)], replaces=first.reference)
-    code, output = verify(uri=root)
-    assert (code, statuses(output)) == (0, ["REPLACED", "OK"])
-    assert "1 written again, replaced by record 2" in output
-    # With the hash of the replaced record, its table is gone.
-    assert verify("--contains", first.sha256[:8], uri=root)[0] == 1
+    records = [writer.close(1, [("ingest", writer.ingest(1))])]
+    for name in ("again", "document", "third"):
+        writer.name = name
+        before = records[-1].reference
+        records.append(writer.close(1, [("ingest", writer.ingest(1))], replaces=before))
+    noted = [argument for one in records for argument in ("--contains", one.sha256[:8])]
+    code, output = verify(*noted, uri=root)
+    assert (code, statuses(output)) == (0, ["OK"] * 4)
+    assert "revision" in output
+    table = root / records[0].record["manifests"][0]["path"]
+    table.write_bytes(table.read_bytes().replace(b"document-1", b"document-x"))
+    assert verify(uri=root)[0] == 1
 
 
 def test_a_destination_with_an_empty_name_in_it_is_below_the_root(tmp_path: Path, verify: Verify) -> None:
@@ -265,19 +257,6 @@ def test_a_destination_with_an_empty_name_in_it_is_below_the_root(tmp_path: Path
     assert statuses(verify(uri=tmp_path / "a")[1]) == ["OK"]
     flip(tmp_path / "a/dt=1/document-0.txt")
     assert statuses(verify(uri=tmp_path / "a")[1]) == ["CHANGED"]
-
-
-def test_a_hash_that_was_noted_protects_all_nights_before_it(tmp_path: Path, verify: Verify) -> None:
-    root = tmp_path / "revised"
-    writer = NightWriter(Location(f"file://{root}"))
-    first = writer.close(1, [("ingest", writer.ingest(1))])
-    noted = writer.night(2)
-    writer.name = "forged"
-    later = writer.close(1, [("ingest", writer.ingest(1))], replaces=first.reference)
-    assert verify(uri=root)[0] == 0
-    assert verify("--contains", later.sha256, uri=root)[0] == 0
-    code, output = verify("--contains", noted.sha256, uri=root)
-    assert (code, statuses(output)) == (1, ["CHANGED", "OK", "OK"])
 
 
 def root_location(root: Path) -> Location:
@@ -370,12 +349,34 @@ def test_the_example_of_the_format_is_right(tmp_path: Path) -> None:
     (named,) = re.findall("SHA-256 of that list is `([0-9a-f]{64})`", page)
     listed = {"kind": "review", "path": "t.jsonl", "salts": "t.salts", "digests": named}
     files = {"t.jsonl": table, "t.salts": salts, f"_evidence/digests/{named}.txt": digests}
-    files["_evidence/nights/00000001.json"] = json.dumps({"number": 1, "manifests": [listed]}).encode()
+    files["_evidence/nights/00000001.json"] = json.dumps(
+        {"number": 1, "version": 3, "manifests": [listed]}
+    ).encode()
     for name, data in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(data)
     (check,) = Verifier(Folder(str(tmp_path))).run()
     assert (check.status, check.manifests) == ("OK", 1)
+
+
+def test_hash_of_the_verifier_is_in_the_guide() -> None:
+    sha256 = hashlib.sha256(Path(verifier.__file__).read_bytes()).hexdigest()
+    assert sha256 in Path("docs/verify.md").read_text()
+
+
+@pytest.mark.parametrize("version", [None, 2, "3"])
+def test_record_without_the_version_of_the_format_is_refused(
+    root: Path, verify: Verify, version: object
+) -> None:
+    path = root / "_evidence/nights/00000003.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": version}))
+    code, output = verify()
+    assert (code, "version that is not known" in output) == (1, True)
+
+
+def test_only_ascii_digits_name_a_record(root: Path, verify: Verify) -> None:
+    (root / "_evidence/nights/0000000\u0665.json").write_text("{}")
+    assert statuses(verify()[1]) == ["OK"] * NIGHTS
 
 
 def test_rows_that_are_absent_are_missing(root: Path, verify: Verify) -> None:

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider.nights.reports import verdicts
-from airflow_provider.nights.reports.cutting import cut
 from airflow_provider.nights.reports.outcomes import MAX_NAMED, MAX_REPEATED
 from airflow_provider.nights.reports.verdicts import MAX_CHANGES, MAX_MADE_DECISIONS, REST
 from tests.nights.reports.pages import (
@@ -321,24 +320,6 @@ def test_each_reason_names_the_documents_that_failed_for_it() -> None:
     assert "in the tables" not in truncated
     assert "and more, in the tables" in encrypted
     assert shown.section("Why assessments").count("1.pdf") == 1
-
-
-@pytest.mark.parametrize("number", range(3))
-def test_a_document_is_cut_out_of_a_reason_which_stays(number: int) -> None:
-    failed = [document(number, "FAILED", error="Truncated.") for number in range(3)]
-    shown = Page(cut(page(failed).html, [failed[number]["source"]]))
-    (row,) = shown.texts(".reasons tbody tr")
-    assert row.startswith("3 ")
-    assert "Truncated." in row
-    assert {int(name) for name in re.findall(r"(\d+)\.pdf", row)} == {0, 1, 2} - {number}
-    alone = cut(page(failed[:1]).html, [failed[0]["source"]])
-    assert "Truncated." not in alone  # it may quote the document
-
-
-def test_a_document_is_cut_out_of_a_change_which_stays() -> None:
-    findings = [{**WORSE, "source": f"s3://inbox/{number}.pdf"} for number in range(3)]
-    shown = Page(cut(page([], [cell()], findings).html, ["s3://inbox/1.pdf"])).section("What changed")
-    assert re.findall(r"(\d)\.pdf", shown) == ["0", "2", "0"]
 
 
 def test_documents_that_fail_every_night_are_listed_and_those_given_up_are_named() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from airflow_provider.nights.reports.page import duration, percent, rate, read_time, render, size
+from airflow_provider.nights.reports.page import duration, percent, rate, read_time, size
 
 
 def test_numbers_are_easy_to_read() -> None:
@@ -25,14 +25,3 @@ def test_numbers_are_easy_to_read() -> None:
 def test_a_time_without_a_zone_is_utc() -> None:
     expected = datetime(2026, 3, 3, 1, tzinfo=UTC).timestamp()
     assert read_time("2026-03-03T01:00:00") == read_time("2026-03-03T02:00:00+01:00") == expected
-
-
-def test_rows_in_an_audit_pack_are_behind_a_click_for_each_table() -> None:
-    rows = [[("source", "s3://inbox/1.pdf", False), ("criterion", f"D-{n}", False)] for n in range(7)]
-    check = {"night": "2026-03-02", "number": 4}
-    html = render("pack_rows.html", check=check, is_new=True, kind="Finding", rows=rows)
-    before, _, folded = html.partition("<details")
-    assert "Night of 2026-03-02" in before
-    assert folded.startswith(' class="fold"><summary>Finding (7)</summary>')
-    assert folded.count("D-") == 7
-    assert folded.rstrip().endswith("</details>")
