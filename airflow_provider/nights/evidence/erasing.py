@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,7 +33,7 @@ from airflow_provider.nights.evidence.holds import (
     read_holds,
 )
 from airflow_provider.nights.evidence.jobs import Job
-from airflow_provider.nights.evidence.pages import render_night_again, render_task_again
+from airflow_provider.nights.evidence.pages import render_night_again, render_safely, render_task_again
 from airflow_provider.nights.evidence.tables import below, download
 from airflow_provider.nights.evidence.traces import CSV, PARQUET, PART, Traces
 from airflow_provider.nights.evidence.verifier import ABSENT, DIGESTS
@@ -318,10 +319,11 @@ class Erasure:
         reports = {}
         for number in sorted({*erasure.record["nights"], *traces.nights}):
             entry = self.chain.read(number)
-            page = render_night_again(self.chain, entry, traces.is_named).encode("utf-8", "replace")
+            render = partial(render_night_again, self.chain, entry, traces.is_named)
+            path, before = entry.record["report"]["path"], entry.record["report"]["sha256"]
+            page = render_safely(render, path)
             self._check_open(erasure)
-            put_sync(self._root / entry.record["report"]["path"], page)
-            before = entry.record["report"]["sha256"]
+            put_sync(self._root / path, page)
             reports[followed.get(before, before)] = hashlib.sha256(page).hexdigest()
         tasks = {
             next(iter(entry.tables.values())).uri.rpartition("/")[0]: entry
@@ -330,8 +332,8 @@ class Erasure:
         }
         for name in traces.reports:
             if task := tasks.get(name.rpartition("/")[0]):
-                page = render_task_again(task, traces.is_named).encode("utf-8", "replace")
-                put_sync(self._root / name, page)
+                render = partial(render_task_again, task, traces.is_named)
+                put_sync(self._root / name, render_safely(render, name))
             else:  # of an attempt that has published nothing
                 (self._root / name).remove()
         return reports

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from airflow_provider.exceptions import ComplianceError
 from airflow_provider.nights.evidence.chain import Chain, ChainRecord
 from airflow_provider.nights.evidence.history import RecordKey, find_earlier, read_documents, task_of
 from airflow_provider.nights.evidence.manifests import Manifest
@@ -15,12 +17,14 @@ from airflow_provider.nights.index.nights import Entry
 from airflow_provider.nights.reports import night as reports
 from airflow_provider.nights.reports.assess import VerdictStats, render_verdicts
 from airflow_provider.nights.reports.ingest import Run, render_report
-from airflow_provider.storage.jsonl import log, parse_line, read_lines
+from airflow_provider.storage.jsonl import log, read_valid_rows
 from airflow_provider.storage.layout import RULES
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.frameworks.catalog import compare_rules
 
 MAX_VANISHED = 1_000  # documents that the report names
+# Instead of a page whose tables are damaged: that must not keep documents from being erased.
+EMPTY = "<!DOCTYPE html>\n<title>Erased</title>\n<p>Documents of this report were erased.</p>\n<!-- {} -->\n"
 CUT = "Documents were erased: this report was rendered again from the rows that are left."
 IsErased = Callable[[object], bool]
 
@@ -65,6 +69,18 @@ def render_night_page(
         vanished=vanished[:MAX_VANISHED],
         rules=_changed_rules(chain.root, nights, counts.rules),
     )
+
+
+def render_safely(render: Callable[[], str], what: str) -> bytes:
+    """Return a page; an empty one, with a salt, if what it is made of is damaged."""
+    try:
+        page = render()
+    except (ComplianceError, FileNotFoundError, LookupError, TypeError, ValueError, AttributeError) as error:
+        if getattr(error, "transient", False):
+            raise
+        log.warning("The report '%s' is empty from now on: it can't be rendered again: %s", what, error)
+        page = EMPTY.format(secrets.token_hex(reports.SALT_BYTES))
+    return page.encode("utf-8", "replace")
 
 
 def render_night_again(chain: Chain, entry: ChainRecord, is_erased: IsErased) -> str:
@@ -116,10 +132,7 @@ def _cell_of(row: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def _rows_left(location: Location, is_erased: IsErased) -> Iterator[dict[str, Any]]:
-    for line in read_lines(location):
-        row = parse_line(line, f"A line of '{location}'")
-        if not is_erased(row.get("source")):
-            yield row
+    return (row for row in read_valid_rows(location) if not is_erased(row.get("source")))
 
 
 def _changed_rules(

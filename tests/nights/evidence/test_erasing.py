@@ -737,3 +737,13 @@ def test_hold_on_an_address_with_a_login_covers_it_and_stores_no_login(tree: Tre
     (hold,) = read_holds(chains.Chain(tree.root), chains.Chain(tree.root).find_head())
     assert hold.covers(redact(address))
     release_holds(tree.root, "https://anna:secret@example.org/*", "The end", "the lawyer")
+
+
+@pytest.mark.parametrize("damage", [None, b"{", b'{"source": 1}\n'])
+def test_damaged_table_of_another_task_does_not_stop_an_erasure(tree: Tree, damage: bytes | None) -> None:
+    tree.close(1, ANNA, BERT)
+    (table,) = tree.path.glob("**/assessments.jsonl")
+    table.unlink() if damage is None else table.write_bytes(damage)
+    tree.erase(ANNA)
+    assert tree.find_traces(ANNA) == []
+    tree.close(2, BERT)
