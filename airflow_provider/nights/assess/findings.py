@@ -28,13 +28,13 @@ FINDING_COLUMNS = (
 DECISION_COLUMNS = ("expert", "expert_category", "expert_rationale", "decided_at")
 # What a verdict has changed for if only other criteria of its framework have changed.
 OF_OTHERS = {"framework": "other", "both": "document"}
-BEFORE_COLUMNS = ("category", "first_seen", "open_from")  # what a verdict is compared with
+BEFORE_COLUMNS = ("category", "first_seen", "open_from", "because")  # what a verdict is compared with
 # What is carried forward of a row.
 VERDICT_COLUMNS = ("criterion", "title", "category", "rationale", "score", "response_id", *DECISION_COLUMNS)
 
 Verdict = dict[str, Any]
 Before = Mapping[str, Sequence[str]]
-"""The verdicts that a cell had before: category, `first_seen` and `open_from` of each criterion."""
+"""The verdicts that a cell had before: `BEFORE_COLUMNS` of each criterion."""
 Decisions = Mapping[tuple[str, str], Mapping[str, Any]]
 """What experts decided, by the digest of a cell and the criterion."""
 
@@ -75,11 +75,12 @@ def compare(verdicts: Iterable[Verdict], before: Before, night: str) -> list[Ver
     """
     compared: list[Verdict] = []
     for verdict in verdicts:
-        earlier, since, left = before.get(verdict["criterion"], (None, night, None))
+        earlier, since, left, cause = before.get(verdict["criterion"], (None, night, None, None))
         is_same = earlier == verdict["category"]
         changed_from = None if is_same else earlier
         changes = {"first_seen": since if is_same else night, "changed_from": changed_from}
-        compared.append(verdict | changes | {"open_from": left if is_same else changed_from})
+        changes |= {"open_from": left, "because": cause} if is_same and left else {"open_from": changed_from}
+        compared.append(verdict | changes)
     return compared
 
 
@@ -99,7 +100,7 @@ def apply_decisions(verdicts: Iterable[Verdict], cell: str, decisions: Decisions
         ):
             verdict = verdict | {name: decision[name] for name in DECISION_COLUMNS}
         is_settled = verdict.get("expert") and verdict.get("open_from")
-        decided.append(verdict | {"open_from": None} if is_settled else verdict)
+        decided.append(verdict | {"open_from": None, "because": None} if is_settled else verdict)
     return decided
 
 
@@ -165,7 +166,7 @@ def finding_rows(
         "carried": cell.carried_from is not None,
     }
     for verdict in verdicts:
-        because = cell.because or None if verdict["changed_from"] else None
+        because = cell.because or None if verdict["changed_from"] else verdict.get("because")
         if because in OF_OTHERS and (verdict["criterion"] in same_rules or verdict["title"] in same_rules):
             because = OF_OTHERS[because]
         yield common | verdict | {"because": because}

@@ -26,7 +26,7 @@ class EarlierVerdicts:
     """What is known about tonight's cells, by their keys.
 
     :param carried: fields of cells that an earlier night has decided; `verdicts` are the verdicts on them
-    :param before: category, `first_seen` and `open_from` of each criterion in the night to compare with
+    :param before: `BEFORE_COLUMNS` of each criterion in the night to compare with
     :param causes: why a cell may have another verdict than in that night: see `Cell.find_cause`
     :param rules: the fingerprint of the framework in that night
     :param compared_with: the newest of those nights

@@ -90,7 +90,8 @@ class Form:
             day = date.fromisoformat(night)
             night = f"{day.day} {day:%b}"
         of_night = f" (night of {night})" if night else ""
-        return to_line(f"{about}: {self._counted}{of_night}", MAX_TITLE_CHARS)
+        counted = re.sub(r"^(\d+) (worse|better)", _count_verdicts, self._counted)
+        return to_line(f"{about}: {counted}{of_night}", MAX_TITLE_CHARS)
 
     @property
     def _counted(self) -> str:
@@ -256,6 +257,10 @@ class Form:
                 "decisions on them are recorded for what it showed, and not sent."
             )
         return decisions, warnings
+
+
+def _count_verdicts(found: re.Match[str]) -> str:
+    return f"{plural(int(found[1]), 'verdict')} {found[2]}"
 
 
 def list_demands(frameworks: Iterable[Framework]) -> dict[tuple[str, str], str]:

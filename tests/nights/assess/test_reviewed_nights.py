@@ -131,7 +131,7 @@ def test_a_decision_is_carried_forward_with_the_verdict_and_counted(
     before, after = (each.result["categories"]["DORA"] for each in (first, second))
     assert (after[MISSING], after[GOOD]) == (before[MISSING] - 1, before[GOOD] + 1)
     page = Path(second.result["report"].removeprefix("file://")).read_text()
-    assert "Decisions by experts" in page
+    assert "Expert decisions" in page
     assert "It is in annex 4." in page
     assert "counts and matrix use the expert's category (1 verdict)" in page.replace("&#39;", "'")
 
@@ -160,7 +160,7 @@ def test_an_unchanged_night_creates_no_form(service: Emulator, nights: Nights, h
     assert hitl.form is not None
     changed = {finding["response_id"] for finding in second.findings if finding["changed_from"]}
     assert {int(name.partition("_")[2]) for name in list(hitl.form["params"])[1:]} == changed
-    assert hitl.form["subject"] == "empty.pdf, DORA: 2 better (night of 2 Mar)"
+    assert hitl.form["subject"] == "empty.pdf, DORA: 2 verdicts better (night of 2 Mar)"
     assert "before: missing" in hitl.form["body"]
 
 
@@ -175,6 +175,7 @@ def test_a_changed_verdict_is_asked_about_until_someone_has_decided(
     third = run_night(nights, changed)
     assert {row["criterion"] for row in third.findings if row["open_from"]} == asked
     assert not any(row["changed_from"] for row in third.findings)
+    assert {row["because"] for row in third.findings if row["open_from"]} == {"document"}
     (form,) = group_findings(third.result)
     first, *_ = responses(form)
     assert len(responses(form)) == len(asked) == 2

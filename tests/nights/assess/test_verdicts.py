@@ -69,11 +69,11 @@ CRITERIA = [("D-1", "Exit"), ("D-2", "Audit")]
     ("before", "first_seen", "changed_from", "open_from"),
     [
         ({}, "n2", None, None),
-        ({"D-1": [MISSING, "n1", None]}, "n1", None, None),
-        ({"D-1": [MISSING, "n1", SUFFICIENT]}, "n1", None, SUFFICIENT),
-        ({"D-1": [SUFFICIENT, "n1", None]}, "n2", SUFFICIENT, SUFFICIENT),
-        ({"D-1": [SUFFICIENT, "n1", MISSING]}, "n2", SUFFICIENT, SUFFICIENT),
-        ({"D-2": [SUFFICIENT, "n1", None]}, "n2", None, None),
+        ({"D-1": [MISSING, "n1", None, "both"]}, "n1", None, None),
+        ({"D-1": [MISSING, "n1", SUFFICIENT, "both"]}, "n1", None, SUFFICIENT),
+        ({"D-1": [SUFFICIENT, "n1", None, "both"]}, "n2", SUFFICIENT, SUFFICIENT),
+        ({"D-1": [SUFFICIENT, "n1", MISSING, "both"]}, "n2", SUFFICIENT, SUFFICIENT),
+        ({"D-2": [SUFFICIENT, "n1", None, "both"]}, "n2", None, None),
     ],
 )
 def test_verdicts_are_compared_by_criterion(

@@ -159,8 +159,8 @@ def test_a_form_is_named_after_its_document_or_its_criterion(
 @pytest.mark.parametrize(
     ("findings", "subject"),
     [
-        ([EXIT], "contract.pdf, DORA: 1 worse (night of 17 Nov)"),
-        ([replace(EXIT, night="soon", framework="")], "contract.pdf: 1 worse (night of soon)"),
+        ([EXIT], "contract.pdf, DORA: 1 verdict worse (night of 17 Nov)"),
+        ([replace(EXIT, night="soon", framework="")], "contract.pdf: 1 verdict worse (night of soon)"),
         (
             [
                 ReviewedFinding(4, document="a"),
@@ -168,7 +168,7 @@ def test_a_form_is_named_after_its_document_or_its_criterion(
                 ReviewedFinding(1, category=GOOD, changed_from=BAD, document="a"),
                 *(replace(EXIT, document="a", framework=""),) * 2,
             ],
-            "a: 2 worse, 1 better, 2 not sufficiently regulated, 1 no category",
+            "a: 2 verdicts worse, 1 better, 2 not sufficiently regulated, 1 no category",
         ),
         ([ReviewedFinding(1, document="x" * 200)], "x" * 159 + "…"),
     ],
