@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.providers.common.compat.sdk import BaseOperator, TaskGroup, conf, task
 
+from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.nights.ingest.shards import list_shards
+from airflow_provider.nights.ingest.sources import JSON_LISTS
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.operators.base import entry_point
 from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator, group_findings
 from airflow_provider.operators.ingest import ComplianceIngestOperator
+from airflow_provider.operators.judge import ComplianceJudgeOperator
 from airflow_provider.operators.night import ComplianceCloseNightOperator
 from airflow_provider.runtime.compat import HAS_FORMS
 from airflow_provider.runtime.params import MaxFailed, RedactedField, required
@@ -34,9 +37,10 @@ PARTS: dict[str, Any] = {
 MAX_REVIEWED = 200  # findings a night that experts are asked about, unless `limit` says otherwise
 # What the night itself sets, or what makes no sense in it.
 RESERVED = frozenset({
-    "assessed", "assessment_id", "documents", "dry_run", "findings", "ingested", "only", "results",
-    "reviewed", "root", "task_id", "trigger_rule",
+    "assessed", "assessment_id", "documents", "dry_run", "findings", "ingested", "only", "reassess",
+    "results", "reviewed", "root", "task_id", "trigger_rule",
 })  # fmt: skip
+NOT_FOR_GOLDEN = frozenset({"delete_after", "max_failed", "max_submitted", "sample"})  # they come every night
 
 
 def compliance_night(
@@ -47,6 +51,8 @@ def compliance_night(
     review: Literal["changed", "insufficient", "all"] | None = "changed",
     shard_size: int | None = None,
     max_failed: MaxFailed = 0.1,
+    golden: Any = None,
+    on_drift: Literal["reassess", "fail", "warn"] = "reassess",
     outlets: Sequence[Asset] = (),
     conn_id: str = "compliance_default",
     group_id: str = "night",
@@ -64,13 +70,17 @@ def compliance_night(
     :param shard_size: about how many documents a shard has; by default 1,000, and more only if these would be
         more than half as many shards as Airflow maps: `[core] max_map_length`
     :param max_failed: as of `ComplianceIngestOperator`, for each shard and for all assessments
+    :param golden: documents on which experts have decided, which are assessed every night before all others:
+        as of `ComplianceJudgeOperator`; a manifest has to end with `.jsonl` or `.ndjson`
+    :param on_drift: as of `ComplianceJudgeOperator`
     :param outlets: assets that get an event when the night is closed
     :param options: parameters of the operators inside, for each that has a parameter of that name, and those
         of every Airflow operator, such as `retries` or `pool`
     """
     if shard_size is not None and shard_size < 1:
         raise ValueError(f"shard_size must be at least 1, not {shard_size!r}.")
-    night = f"{str(required(destination, 'destination')).rstrip('/')}/dt={DATE}/run={{{{ run_id }}}}/"
+    folder = f"dt={DATE}/run={{{{ run_id }}}}/"
+    night = f"{str(required(destination, 'destination')).rstrip('/')}/{folder}"
     given = _split(options)
     common = {"conn_id": conn_id, "destination": night, "root": destination, "deferrable": True}
     with TaskGroup(group_id, default_args=given["default_args"]) as group:  # type: ignore[arg-type] # attrs loses the type of a converter
@@ -81,16 +91,31 @@ def compliance_night(
             task_id="ingest",
             **{**common, "max_failed": max_failed, "skip_unchanged": timedelta(days=7), **given["ingest"]},
         ).expand(sources=shards.output)
+        judge = None
+        if golden is not None:
+            place = f"{destination.rstrip('/')}/golden/"
+            golden_tree = {**common, "destination": place + folder, "root": place, "max_failed": 1.0}
+            judge = ComplianceJudgeOperator(
+                task_id="judge",
+                golden=golden,
+                assessed=_assess_golden(golden, frameworks, golden_tree, given),
+                destination=night,
+                root=destination,
+                on_drift=on_drift,
+                conn_id=conn_id,
+                trigger_rule="all_done",  # a night without golden documents is better than none
+            )
         assess = ComplianceAssessOperator(
             task_id="assess",
             documents=ingest.output,
             frameworks=frameworks,
             trigger_rule="all_done",  # a failed shard does not keep the others from being assessed
+            reassess=judge and judge.output,
             **{**common, "max_failed": max_failed, **given["assess"]},
         )
         closing: dict[str, Any] = {
             "ingested": ingest.output,
-            "assessed": assess.output,
+            "assessed": [assess.output, judge.output] if judge else assess.output,
             "conn_id": conn_id,
             "destination": night,
             "root": destination,
@@ -98,7 +123,7 @@ def compliance_night(
             **given["close"],
         }
         close = ComplianceCloseNightOperator(task_id="close", outlets=outlets, **closing)
-        tasks: list[Any] = [ingest, assess, close]
+        tasks: list[Any] = [ingest, assess, close, *([judge] if judge else ())]
         if review and HAS_FORMS:
             forms: Any = task(task_id="group_findings")(group_findings)(
                 assess.output, only=review, **{"limit": MAX_REVIEWED, **given["group_findings"]}
@@ -119,6 +144,35 @@ def compliance_night(
                 )
         tasks >> task(task_id="finish", trigger_rule="none_failed")(_finish)()
     return group
+
+
+def _assess_golden(golden: Any, frameworks: Any, common: dict[str, Any], given: dict[str, Any]) -> Any:
+    """Add the tasks that ingest and assess golden documents; return the output of the last one."""
+    if isinstance(golden, list | tuple):
+        sources: Any = [row.get("source", "") for row in golden]
+    elif isinstance(golden, str) and golden.lower().endswith(JSON_LISTS):
+        sources = golden
+    else:
+        raise ComplianceInputError(
+            f"golden must be a list of rows, or the URI of a file that ends with {' or '.join(JSON_LISTS)}, "
+            f"not {golden!r}."
+        )
+    options = {
+        part: {name: given[part][name] for name in given[part].keys() - NOT_FOR_GOLDEN}
+        for part in ("ingest", "assess")
+    }
+    ingest = ComplianceIngestOperator(
+        task_id="ingest_golden",
+        sources=sources,
+        **{**common, "skip_unchanged": timedelta(days=7), **options["ingest"]},
+    )
+    assess = ComplianceAssessOperator(
+        task_id="assess_golden",
+        documents=ingest.output,
+        frameworks=frameworks,
+        **{**common, **options["assess"], "changed_only": False},
+    )
+    return assess.output
 
 
 class _ListDocumentsOperator(BaseOperator):

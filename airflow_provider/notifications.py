@@ -76,7 +76,7 @@ class ComplianceProgressNotifier(BaseNotifier):
         totals: Counter[str] = Counter()
         for noun, item_type, task in find_tasks(Location(self.destination), f"run={run_id}"):
             if task.name.startswith(f"{safe(dag_id)}/{safe(run_id)}/"):
-                known = [item for item in task.read(item_type).values() if not is_golden(item)]
+                known = list(task.read(item_type).values())
                 items.setdefault(noun, []).extend(known)
                 totals[noun] += max(task.total, len(known))
         for noun in items:
@@ -102,11 +102,6 @@ class ComplianceProgressNotifier(BaseNotifier):
             yield f"- stuck since {str(item.submitted_at)[:16]}: '{item.label}', job {item.job_id}"
         for item in [item for item in items if item.state is FAILED][:MAX_SHOWN]:
             yield f"- failed: '{item.label}': {item.error}"
-
-
-def is_golden(item: Item) -> bool:
-    """Return whether it is of a golden document, which is not part of the night's numbers."""
-    return isinstance(item, Cell) and item.is_golden
 
 
 def find_tasks(

@@ -104,7 +104,7 @@ class Journals:
             self.foreign_jobs += sum(1 for key, job_id in foreign if job_id and not items[key].job_id)
             for item in items.values():
                 if item.job_id and item.has_left_job:
-                    kind = ASSESSMENTS if isinstance(item, Cell) and not item.is_text else JOBS
+                    kind = ASSESSMENTS if isinstance(item, Cell) else JOBS
                     new = JournaledJob(kind.noun, item.job_id, item.label, item.submitted_at)
                     # A service may give one job to equal documents.
                     jobs.setdefault((new.kind, new.id), new).tasks[task.name] = task.waits_until

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.exceptions import ComplianceAssessError, ComplianceError, ComplianceInputError
 from airflow_provider.operators.base_bulk import ASSESS, BulkRun, ComplianceBulkOperator
-from airflow_provider.runtime.params import as_ids, as_json, unique
+from airflow_provider.runtime.params import as_ids, as_json, required, unique
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind
 
@@ -40,21 +40,18 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
     :param delete_after: when to delete the jobs of documents at the service: `"assess"`, when all assessments
         of a document are stored and checked, and none has failed; `"fetch"` leaves that to
         `ComplianceIngestOperator`; by default never
-    :param golden: documents on which experts have decided: the URI of a manifest in JSON Lines, or its rows,
-        with `source`, `framework`, `criterion` and `category`. They are assessed every night, beside the
-        others, to see whether the service still decides as before
-    :param on_drift: what to do if it does not: `"reassess"` carries no earlier verdict on that framework
-        forward; `"fail"` fails the task before anything is published; `"warn"` only says so
-    :param dry_run: send nothing; return how many cells are new, changed, carried and golden, and what they
-        would cost; off by default
+    :param reassess: ids or code names of frameworks on which no earlier verdict is carried forward, tonight
+        or later; or the result of `ComplianceJudgeOperator`
+    :param dry_run: send nothing; return how many cells are new, changed and carried, and what they would
+        cost; off by default
     """
 
     template_fields: Sequence[str] = (
         "conn_id", "documents", "frameworks", "payload", "destination", "root",
-        "delete_after", "golden",
+        "delete_after", "reassess",
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("documents", "payload", "golden"), "json"
+        ("documents", "payload", "reassess"), "json"
     )
     kind: ClassVar[JobKind] = ASSESSMENTS
     deletes_after: ClassVar[str] = ASSESS
@@ -67,8 +64,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         frameworks: Any = None,
         payload: Any = None,
         changed_only: bool = True,
-        golden: Any = None,
-        on_drift: Literal["reassess", "fail", "warn"] = "reassess",
+        reassess: Any = None,
         dry_run: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -82,12 +78,9 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             )
         self.payload = payload
         # What an upstream task has left may be nothing when it is rendered: that is not the default.
-        self.golden = golden
-        given = ("frameworks", "payload", "golden")
+        self.reassess = reassess
+        given = ("frameworks", "payload", "reassess")
         self._given = {name for name in given if getattr(self, name) is not None}
-        if on_drift not in ("reassess", "fail", "warn"):
-            raise ValueError(f"on_drift must be 'reassess', 'fail' or 'warn', not {on_drift!r}.")
-        self.on_drift = on_drift
         self.changed_only = changed_only
         self.is_dry_run = dry_run
 
@@ -100,6 +93,15 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
     def _wanted_frameworks(self) -> list[str]:
         return unique(as_ids(self.frameworks, "frameworks")) if "frameworks" in self._given else []
 
+    def _frameworks_again(self) -> list[str] | None:
+        """Return the frameworks to assess again; None if no one has looked at the judge."""
+        if "reassess" not in self._given:
+            return None
+        given = required(self.reassess, "reassess")  # a judge that has failed leaves nothing
+        if isinstance(given, str) and given.lstrip().startswith("{"):
+            given = as_json(given, "reassess")
+        return unique(as_ids(given["reassess"] if isinstance(given, Mapping) else given, "framework"))
+
     def _template(self) -> PayloadTemplate:
         from airflow_provider.nights.assess.payloads import DEFAULT_PAYLOAD, PayloadTemplate
 
@@ -109,7 +111,6 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
 
     def _process(self, run: BulkRun) -> dict[str, Any]:
         from airflow_provider.nights.assess.cells import parse_frameworks, select_frameworks
-        from airflow_provider.nights.assess.golden import GoldenTask, read_golden
         from airflow_provider.nights.assess.inputs import check_account, read_documents
         from airflow_provider.nights.assess.output import Outcome
         from airflow_provider.nights.assess.task import KIND, AssessTask
@@ -126,6 +127,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             # They were listed when the task started.
             error.transient = error.transient or not run.is_new_attempt
             raise
+        again = self._frameworks_again()
         template = self._template()
         template.check(
             [document.fields for document in documents],
@@ -146,9 +148,8 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             self.log,
             run.deadline.at,
             warnings,
+            {one.id for one in select_frameworks(listed, again)} if again else again,
         )
-        if "golden" in self._given:
-            task.golden = GoldenTask(task, read_golden(self.golden, task), self.on_drift)
         if self.is_dry_run:
             return self._loop.run(task.plan(changed_only=self.changed_only))
         task.checkpoint.acquire(len(documents) * len(frameworks))

@@ -245,28 +245,21 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         steps: Steps[I],
         checkpoint: Checkpoint,
         outdated: Sequence[str] = (),
-        *,
-        may_defer: bool = True,
-        share: float = 1.0,
     ) -> list[str]:
         """Process all items; return the jobs in flight.
 
         :param outdated: jobs in flight that no item waits for any more, to be cancelled
-        :param may_defer: whether the trigger of the operator can wait for the jobs
-        :param share: of the time of the attempt: what is not finished then has failed
         """
         from airflow_provider.nights.bulk.engine import BulkEngine
         from airflow_provider.nights.bulk.items import BulkOptions
 
-        started_at = datetime.fromisoformat(run.started_at).timestamp()
-        reserved = (1 - share) * (run.deadline.at - started_at)  # also after a deferral
         options = BulkOptions(
             concurrency=self.concurrency,
             retry_failed=self.refreshes,
             poll_interval=self.poll_interval,
-            deadline=run.ends_at - reserved,
+            deadline=run.ends_at,
             cancel_on_kill=self.cancel_on_kill,
-            may_defer=self.deferrable and may_defer,
+            may_defer=self.deferrable,
             max_in_flight=client.settings.max_in_flight,
             is_last_attempt=is_last_attempt(run.context["ti"]),
             limit=run.deadline.name,
@@ -279,8 +272,6 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         job_ids = await engine.run()
         stuck_at = min((item.stuck_at(self.document_timeout) for item in items), default=math.inf)
         self._stuck_in = stuck_at - client.clock.now()
-        if share < 1:
-            self._stuck_in = min(self._stuck_in, options.deadline - self.clock())
         if self._stuck_in <= 0:  # its job could not be asked for: an outage
             self._stuck_in = options.stuck_pause
         return job_ids

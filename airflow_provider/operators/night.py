@@ -20,12 +20,20 @@ if TYPE_CHECKING:
 
     from airflow_provider.nights.evidence.chain import ChainRecord
 
+JUDGE = "ComplianceJudgeOperator"
 # Whose instances are looked for also above what is directly upstream, and the parameter for their outputs.
 NIGHT_TASKS = {
     "ComplianceIngestOperator": "ingested",
     "ComplianceAssessOperator": "assessed",
     "ComplianceReviewAssessmentOperator": "reviewed",
+    JUDGE: "assessed",
 }
+
+
+def _kinds_of(task: Any) -> set[str]:
+    """Return the names of the class of a task, mapped or not, and of its base classes."""
+    kind = getattr(task, "operator_class", type(task))
+    return {base.__name__ for base in getattr(kind, "__mro__", ())}
 
 
 class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
@@ -168,9 +176,13 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
         something: others, such as one that sends a message, matter only if they keep these from running.
         """
         tasks, writers = set(self.upstream_task_ids), set()
-        for task in self.get_flat_relatives(upstream=True) if self.has_dag() else ():
-            kind = getattr(task, "operator_class", type(task))
-            names = {base.__name__ for base in getattr(kind, "__mro__", ())} & NIGHT_TASKS.keys()
+        above = self.get_flat_relatives(upstream=True) if self.has_dag() else ()
+        kinds = {task.task_id: _kinds_of(task) for task in above}
+        judges = [task for task in above if JUDGE in kinds[task.task_id]]
+        # What is above a judge is about golden documents, of which it leaves what there is to leave.
+        golden = {task.task_id for judge in judges for task in judge.get_flat_relatives(upstream=True)}
+        for task in above:
+            names = set() if task.task_id in golden else kinds[task.task_id] & NIGHT_TASKS.keys()
             if names:
                 tasks.add(task.task_id)
             if any(NIGHT_TASKS[name] in self._given for name in names):

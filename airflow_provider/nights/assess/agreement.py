@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from functools import lru_cache
+from math import exp, lgamma, log
 from typing import Any
 
 from airflow_provider.nights.assess.findings import Decisions
 from airflow_provider.nights.severity import normalize_category
+from airflow_provider.runtime import metrics
+from airflow_provider.storage.lineage import Verdict
+from airflow_provider.storage.locations import Location
 
-WOBBLE = 0.05  # share of answers in which a usable judge may contradict itself
-# Shares of nights in which such a judge may be called drifted or inconsistent, on any criterion.
-DRIFT_CHANCE, INCONSISTENCY_CHANCE = 0.001, 0.01
+AGREEMENT = "agreement"  # name of the table
+SAME_JUDGE, BETTER_THAN_CHANCE = "is judged as in earlier nights", "is judged better than by chance"
+DIFFERS = 0.095  # share of verdicts that differ between two nights, if one in twenty is wrong
+ACCIDENT = 0.05  # share of nights in which it may misjudge a whole document
+MAX_CHANCE = 0.001  # share of nights in which such a judge may be called drifted or inconsistent
 MIN_CASES = 10  # before a judge is called worthless
 MAX_NAMED = 10  # documents that moved
 DRIFTED, INCONSISTENT, STEADY = "drifted", "inconsistent", "steady"
@@ -25,134 +31,160 @@ Case = tuple[str, str]
 
 
 @dataclass
-class Comparison:
-    """Documents whose verdicts are compared with those of earlier nights.
+class JudgedGroup:
+    """What golden documents say about the judge of a criterion, or of all criteria of a framework together.
 
-    :param verdicts: how many each has, and how many in earlier nights
-    :param moved: rows of those that never got the usual verdict
-    """
-
-    verdicts: list[tuple[int, int]] = field(default_factory=list)
-    moved: list[Row] = field(default_factory=list)
-
-    def add(self, now: Sequence[Row], before: Sequence[Row]) -> None:
-        """Compare a document."""
-        counts = Counter(row["category"] for row in before)
-        usual = {category for category, number in counts.items() if number == max(counts.values())}
-        self.verdicts += [(len(now), len(before))] if before else []
-        if before and usual.isdisjoint(row["category"] for row in now):
-            self.moved.append({**now[0], "before": min(usual)})
-
-    def is_chance(self, wobble: float, limit: float) -> bool:
-        """Return whether that may be chance: all verdicts on one are wrong, or most of those before."""
-        chances = [
-            min(1.0, wobble**now + at_least(before // 2 + 1, [wobble] * before))
-            for now, before in self.verdicts
-        ]
-        return not self.moved or at_least(len(self.moved), chances) > limit
-
-
-@dataclass
-class JudgedCriterion:
-    """What golden documents say about the judge of one criterion.
-
-    :param comparisons: of tonight with earlier nights; and of the last two nights with those before, because
-        what is not certain in the first night of a new judge may be so in the second
-    :param repeats: how often a cell was assessed again: in a night, or, where it never was, in the next one
-        before tonight. No verdict counts in two of them, else one that is wrong would be two contradictions
-    :param contradictions: how often it got another verdict then
+    :param rows: of tonight that have a reference, by source
+    :ivar moved: those of documents that are not judged as in the reference, the most moved first
     """
 
     framework_id: str
     framework: str
-    criterion: str
-    comparisons: tuple[Comparison, ...] = field(default_factory=lambda: (Comparison(), Comparison()))
-    repeats: int = 0
-    contradictions: int = 0
+    criterion: str | None
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    moved: list[Row] = field(default_factory=list)
     state: str = STEADY
-    shown: Comparison = field(default_factory=Comparison)
 
     def __str__(self) -> str:
-        row, numbers = self.shown.moved[0], f"{len(self.shown.moved)} of {len(self.shown.verdicts)}"
-        example = f"'{row['source']}' from {row['before']} to {row['category']}"
-        return f"{self.criterion} ({self.framework}), {numbers} documents moved, such as {example}"
+        row = self.moved[0]
+        return (
+            f"{self.criterion or 'all criteria'} ({self.framework}), {self.documents_moved} of "
+            f"{len(self.rows)} documents moved, such as '{row['source']}' from {row['reference']} to "
+            f"{row['category']}"
+        )
 
-    def add(self, nights: Sequence[Sequence[Row]]) -> None:
-        """Add the verdicts on a document, of each night, tonight first."""
-        twice = [rows for rows in nights if len(rows) > 1]
-        pairs = twice or [[*one, *other] for one, other in zip(nights[1::2], nights[2::2], strict=False)]
-        self.repeats += len(pairs)
-        self.contradictions += sum(one["category"] != other["category"] for one, other in pairs)
-        for number, comparison in enumerate(self.comparisons, 1):
-            comparison.add(list(chain(*nights[:number])), list(chain(*nights[number:])))
+    @property
+    def documents_moved(self) -> int:
+        """How many documents have moved."""
+        return len({row["source"] for row in self.moved})
 
-    def decide(self, tests: int) -> None:
-        """Set the state: drifted if more documents moved than chance explains.
+    @property
+    def nights(self) -> int:
+        """How often a verdict could contradict earlier ones."""
+        return sum(_count_nights(rows) for rows in self.rows.values())
 
-        :param tests: how often that is asked tonight, about all criteria: any of them may be an accident
+    @property
+    def contradictions(self) -> int:
+        """How often one has: a change that lasts is none."""
+        return sum(_count_wobbles(rows) for rows in self.rows.values()) // 2
+
+    def decide(self, wobbles: Mapping[str, float], limit: float) -> None:
+        """Set the state: drifted if more documents moved, or moved further, than chance explains.
+
+        :param wobbles: of each document: in which share of its verdicts two nights differ
+        :param limit: a chance that is smaller explains nothing
         """
-        # One more than were seen: a few repeats say little. Two verdicts differ if either is wrong.
-        measured = (self.contradictions + 1) / (2 * self.repeats) if self.contradictions else 0.0
-        wobble = max(WOBBLE, measured)
-        drifted = [one for one in self.comparisons if not one.is_chance(wobble, DRIFT_CHANCE / tests)]
-        self.shown = (drifted or self.comparisons)[0]
-        if drifted:
+        chances: dict[str, float] = {}
+        for source, rows in self.rows.items():
+            if lasting := sorted(row["lasts"] for row in rows if row["lasts"]):
+                own = _share(rows) if self.criterion and _count_wobbles(rows) else 0.0
+                chance = at_least(len(lasting), len(rows), max(wobbles[source], own))
+                # All of it may be one accident, but that does not last.
+                chances[source] = max(chance, ACCIDENT ** lasting[(len(lasting) - 1) // 2])
+        ordered = sorted(chances, key=lambda source: chances[source])
+        found = (at_least(n, len(self.rows), chances[source]) for n, source in enumerate(ordered, 1))
+        self.moved = [row for source in ordered for row in self.rows[source] if row["lasts"]]
+        if min(found, default=1.0) <= limit:
             self.state = DRIFTED
-        elif at_least(self.contradictions, [2 * WOBBLE] * self.repeats) <= INCONSISTENCY_CHANCE / tests:
-            self.state = INCONSISTENT
 
     def summarize(self) -> Row:
         """Return what has moved, for the result of the task."""
-        moved = [{name: row[name] for name in ("source", "before", "category")} for row in self.shown.moved]
-        numbers = {"moved": len(moved), "compared": len(self.shown.verdicts), "documents": moved[:MAX_NAMED]}
+        documents = [
+            {"source": row["source"], "before": row["reference"], "category": row["category"]}
+            for row in {row["source"]: row for row in reversed(self.moved)}.values()
+        ][::-1]
+        numbers = {"moved": len(documents), "compared": len(self.rows), "documents": documents[:MAX_NAMED]}
         return {"framework": self.framework, "criterion": self.criterion, **numbers}
 
 
-def at_least(number: int, chances: Iterable[float]) -> float:
-    """Return how likely at least this number of independent events is, given the chance of each."""
-    exactly = [1.0]
-    for chance in chances:
-        happens, not_yet = [0.0, *exactly], [*exactly, 0.0]
-        exactly = [one * chance + other * (1 - chance) for one, other in zip(happens, not_yet, strict=True)]
-    return sum(exactly[number:])
+def _count_wobbles(rows: Iterable[Row]) -> int:
+    """Return how often verdicts have changed, except for a change that lasts."""
+    return sum(row["changes"] - bool(row["lasts"]) for row in rows)
 
 
-def compare_golden(rows: Iterable[Row], earlier: Iterable[Iterable[Row]]) -> list[JudgedCriterion]:
-    """Compare rows of `golden.jsonl` with earlier nights, the newest first; set `before` and `state`."""
-    found: dict[tuple[str, str], JudgedCriterion] = {}
-    tonight, nights = _group(rows), [_group(night) for night in earlier]
-    for key, some in tonight.items():
-        _, framework, criterion = key
-        judged = found.setdefault(
-            (framework, criterion), JudgedCriterion(framework, some[0]["framework"], criterion)
-        )
-        same = [some]
-        for before in (night[key] for night in nights if key in night):
-            if not some[0]["text_sha256"] or any(some[0][name] != before[0][name] for name in INPUT):
-                break
-            same.append(before)
-            if before[0]["state"] == DRIFTED:  # what is older is of another judge
-                break
-        for row in some if len(same) > 1 else ():
-            row["before"] = same[1][0]["category"]
-        judged.add(same)
-    tests = sum(max(1, sum(bool(one.verdicts) for one in judged.comparisons)) for judged in found.values())
-    for judged in found.values():
-        judged.decide(tests)
-    for (source, framework, criterion), some in tonight.items():
-        judged = found[framework, criterion]
-        moved = {row["source"]: row["before"] for row in judged.shown.moved if judged.state == DRIFTED}
-        for row in some:
-            row |= {"state": judged.state, "before": moved.get(source, row["before"])}
-    return list(found.values())
+def _count_nights(rows: Iterable[Row]) -> int:
+    return sum(max(0, row["nights"] - 2) for row in rows)
 
 
-def _group(rows: Iterable[Row]) -> dict[tuple[str, str, str], list[Row]]:
-    """Return the verdicts on each document, framework and criterion, the repeated one last."""
-    groups: dict[tuple[str, str, str], list[Row]] = {}
+def _share(rows: Sequence[Row]) -> float:
+    """Return in which share of verdicts on a document two nights differ; not too small if few are known."""
+    return min(1.0, (_count_wobbles(rows) + 1) / (_count_nights(rows) + 2))
+
+
+@lru_cache(maxsize=10_000)
+def at_least(number: int, total: int, chance: float) -> float:
+    """Return how likely at least this number of independent events is, of which each has the same chance."""
+    if number <= 0 or chance >= 1:
+        return 1.0
+    most = lgamma(total + 1)
+    return sum(
+        exp(most - lgamma(n + 1) - lgamma(total - n + 1) + n * log(chance) + (total - n) * log(1 - chance))
+        for n in range(number, total + 1)
+    )
+
+
+def compare_golden(rows: Sequence[Row], earlier: Sequence[Sequence[Row]]) -> list[JudgedGroup]:
+    """Compare rows of `golden.jsonl` with their references; set `before`, `reference`, ..., and `state`.
+
+    The reference is the first verdict that the judge gave in two nights in a row, since document, framework
+    and payload are the same, and since the judge of the framework has drifted last. How much a document
+    wobbles is learned from its own nights since then.
+
+    :param earlier: rows of earlier nights, the newest first
+    :return: the criteria of each framework, after all of them together
+    """
+    nights = [{_key(row): row for row in night} for night in earlier]
+    drifted = [{row["framework_id"] for row in night if row["state"] == DRIFTED} for night in earlier]
+    groups: dict[tuple[str, str | None], JudgedGroup] = {}
     for row in rows:
-        groups.setdefault((row["source"], row["framework_id"], row["criterion"]), []).append(row)
-    return groups
+        _continue(row, nights, drifted)
+        for criterion in (None, row["criterion"]):
+            key = row["framework_id"], criterion
+            group = groups.setdefault(key, JudgedGroup(key[0], row["framework"], criterion))
+            if row["reference"] and row["before"]:
+                group.rows.setdefault(row["source"], []).append(row)
+    found = list(groups.values())
+    for group in found:
+        whole = groups[group.framework_id, None]
+        wobbles = {source: max(DIFFERS, _share(whole.rows[source])) for source in group.rows}
+        group.decide(wobbles, MAX_CHANCE / len(found))
+        unsteady = at_least(group.contradictions, group.nights, DIFFERS / 2)
+        if group.criterion and group.state == STEADY and unsteady <= MAX_CHANCE / len(found):
+            group.state = INCONSISTENT
+    for group in found:
+        if group.criterion and group.moved and groups[group.framework_id, None].state == DRIFTED:
+            group.state = DRIFTED
+    for row in rows:
+        row["state"] = groups[row["framework_id"], row["criterion"]].state
+    return found
+
+
+def _key(row: Row) -> tuple[str, str, str]:
+    return row["source"], row["framework_id"], row["criterion"]
+
+
+def _continue(
+    row: Row, nights: Sequence[Mapping[tuple[str, str, str], Row]], drifted: Sequence[Collection[str]]
+) -> None:
+    """Let a row go on from the newest earlier one that it can be compared with."""
+    start = {"reference": None, "since": row["night"], "nights": 1, "changes": 0, "lasts": 0}
+    row |= {"before": None, **start}
+    for night, frameworks in zip(nights, drifted, strict=True):
+        has_drifted = row["framework_id"] in frameworks
+        if before := night.get(_key(row)):
+            if row["text_sha256"] and all(row[name] == before[name] for name in INPUT):
+                is_same = row["category"] == before["category"]
+                row |= {"before": before["category"]} | {name: before[name] for name in start}
+                if has_drifted:
+                    row |= start | {"reference": before["category"], "since": before["night"]}
+                elif is_same and not row["reference"]:
+                    row["reference"] = row["category"]
+                row["nights"] += 1
+                row["changes"] += not is_same
+                row["lasts"] = row["lasts"] + 1 if row["reference"] not in (None, row["category"]) else 0
+            return
+        if has_drifted:
+            return  # what is older is of another judge
 
 
 def measure(cases: Sequence[Case]) -> Row:
@@ -179,14 +211,14 @@ def measure(cases: Sequence[Case]) -> Row:
 
 
 def agreement_rows(
-    night: str, golden: Iterable[Row], decisions: Decisions, judged: Iterable[JudgedCriterion]
+    night: str, golden: Iterable[Row], decisions: Decisions, judged: Iterable[JudgedGroup]
 ) -> list[Row]:
     """Return the rows of `agreement.jsonl`: one for each framework, without a criterion, and its criteria.
 
     :param golden: rows of `golden.jsonl`
     :param decisions: of experts, in earlier nights
     """
-    checks = {(one.framework, one.criterion): one for one in judged}
+    checks = {(one.framework, one.criterion or ""): one for one in judged}
     cases: dict[tuple[str, str], list[Case]] = {}
 
     def add(framework: str, criterion: str, expert: object, judge: object) -> None:
@@ -196,10 +228,9 @@ def agreement_rows(
 
     known: set[tuple[str, str, str]] = set()  # a golden document may be made of a decision, which counts once
     for row in golden:
-        if not row["repeat"]:
-            add(row["framework"], row["criterion"], row["expert_category"], row["category"])
-            if row["expert_category"]:
-                known.add((row["framework"], row["criterion"], row["text_sha256"]))
+        add(row["framework"], row["criterion"], row["expert_category"], row["category"])
+        if row["expert_category"]:
+            known.add((row["framework"], row["criterion"], row["text_sha256"]))
     golden_cases = {key: len(some) for key, some in cases.items()}
     for (_, criterion), decision in decisions.items():
         about = decision["framework"], criterion, decision.get("text_sha256")
@@ -207,7 +238,7 @@ def agreement_rows(
             add(decision["framework"], criterion, decision["expert_category"], decision["category_before"])
     rows = []
     for (framework, criterion), some in sorted(cases.items()):
-        check = checks.get((framework, criterion)) or JudgedCriterion("", "", "", state="")
+        check = checks.get((framework, criterion)) or JudgedGroup("", "", "", state="")
         rows.append(
             {
                 "night": night,
@@ -216,10 +247,32 @@ def agreement_rows(
                 "golden_cases": golden_cases.get((framework, criterion), 0),
                 **measure(some),
                 "state": check.state or None,
-                "compared": len(check.shown.verdicts),
-                "moved": len(check.shown.moved),
-                "repeats": check.repeats,
+                "compared": len(check.rows),
+                "moved": check.documents_moved,
+                "repeats": check.nights,
                 "contradictions": check.contradictions,
             }
         )
     return rows
+
+
+def report_agreement(conn_id: str, rows: Sequence[Row]) -> None:
+    """Send metrics of each framework."""
+    drifted = Counter(row["framework"] for row in rows if row["criterion"] and row["state"] == DRIFTED)
+    for row in rows:
+        if row["criterion"] is None:
+            values = (row["agreement"], row["kappa"], drifted[row["framework"]])
+            gauges = (metrics.AGREEMENT, metrics.KAPPA, metrics.DRIFTED)
+            for metric, value in zip(gauges, values, strict=True):
+                if value is not None:
+                    metrics.gauge(metric, conn_id, value, framework=row["framework"])
+
+
+def assert_agreement(golden: Location, rows: Iterable[Row]) -> Iterator[Verdict]:
+    """Yield what golden documents and decisions say about the judge of each criterion."""
+    for row in rows:
+        name = f"{row['framework']}: {row['criterion']}"
+        if row["criterion"] and row["state"]:
+            yield Verdict(golden, name, row["state"] != DRIFTED, SAME_JUDGE)
+        if row["criterion"] and row["kappa"] is not None and row["cases"] >= MIN_CASES:
+            yield Verdict(golden, name, not row["worthless"], BETTER_THAN_CHANCE)

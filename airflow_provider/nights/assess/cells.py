@@ -90,16 +90,6 @@ class Cell(Item):
         return self.text_sha256 or self.uuid, self.framework_id, self.payload_digest
 
     @property
-    def is_golden(self) -> bool:
-        """Whether it is about a golden document, which is not part of the night's numbers."""
-        return self.key != make_key(self.source, self.framework_id)
-
-    @property
-    def is_text(self) -> bool:
-        """Whether it is the text of a golden document: its job is one of content."""
-        return self.is_golden and not self.framework_id
-
-    @property
     def digest(self) -> str:
         """Identifies what is assessed: equal cells have equal verdicts. Empty where the text is unknown."""
         if not self.text_sha256:

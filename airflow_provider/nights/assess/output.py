@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import chain
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceAssessError, ComplianceInputError
-from airflow_provider.nights.assess.agreement import DRIFTED, MIN_CASES, agreement_rows
+from airflow_provider.nights.assess.agreement import AGREEMENT, agreement_rows, report_agreement
 from airflow_provider.nights.assess.cells import Cell, make_key
 from airflow_provider.nights.assess.findings import (
     OF_OTHERS,
@@ -25,7 +24,6 @@ from airflow_provider.nights.assess.findings import (
     find_unanswered,
     finding_rows,
 )
-from airflow_provider.nights.assess.golden import TABLE as GOLDEN
 from airflow_provider.nights.assess.inputs import AssessedDocument
 from airflow_provider.nights.assess.tables import CsvTables, ParquetTable, has_pyarrow
 from airflow_provider.nights.assess.task import AssessTask
@@ -60,8 +58,6 @@ from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.frameworks.catalog import same_criteria
 
 FINDINGS, REPORT = "findings.jsonl.gz", "report.html"
-AGREEMENT = "agreement"  # name of the table, as GOLDEN
-SAME_JUDGE, BETTER_THAN_CHANCE = "is judged as in the previous night", "is judged better than by chance"
 MAX_NAMED = 10  # frameworks with a sentence of their own
 
 
@@ -127,14 +123,7 @@ class Outcome:
             categories[category if category in (*KNOWN_CATEGORIES, NO_CATEGORY) else OTHER] += number
         for category, number in categories.items():
             metrics.count(metrics.VERDICTS, conn_id, number, category=category.lower())
-        drifted = Counter(row["framework"] for row in self.agreement if row["state"] == DRIFTED)
-        for row in self.agreement:
-            if row["criterion"] is None:
-                values = (row["agreement"], row["kappa"], drifted[row["framework"]])
-                gauges = (metrics.AGREEMENT, metrics.KAPPA, metrics.DRIFTED)
-                for metric, value in zip(gauges, values, strict=True):
-                    if value is not None:
-                        metrics.gauge(metric, conn_id, value, framework=row["framework"])
+        report_agreement(conn_id, self.agreement)
 
     def finished_jobs(self) -> tuple[list[FinishedJob], set[str]]:
         """Return the jobs of documents that are assessed, and those that are needed again.
@@ -147,8 +136,6 @@ class Outcome:
             cells.setdefault(cell.source, []).append(cell)
 
         def outputs() -> Iterator[tuple[str, str, list[StoredObject] | None]]:
-            for text in self.task.golden.texts if self.task.golden else ():
-                yield "", text.job_id, None  # assessed again every night
             for document in self.task.documents:
                 of_document = cells.get(document.source, [])
                 new = [cell for cell in of_document if cell.state is COMPLETED]
@@ -265,29 +252,24 @@ class Outcome:
             "categories": categories,
         }
         result |= {name: table.location.uri for name, table in self._judged.items()}
-        if self.task.golden:
-            drifted = (one for one in self.task.golden.judged if one.state == DRIFTED)
-            result["drifted"] = [one.summarize() for one in drifted]
         return result, manifest, findings
 
     def _judge(self, decisions: Decisions) -> JudgeStats:
-        """Write what golden documents and decisions say about the judge; return it for the report."""
-        folder, golden, stats = self.task.checkpoint.output_folder, self.task.golden, JudgeStats()
-        rows = golden.rows if golden else []
-        self.agreement = agreement_rows(
-            self.task.nights.night.at, rows, decisions, golden.judged if golden else []
-        )
-        for name, table in ((GOLDEN, rows), (AGREEMENT, self.agreement)):
-            if table:
-                self._judged[name] = TableFile(folder / f"{name}.jsonl")
-                self._judged[name].add(table)
-            for row in table:
-                stats.add(row)
+        """Write what decisions say about the judge, unless another task does; return it for the report."""
+        stats = JudgeStats()
+        if self.task.reassess is None:
+            self.agreement = agreement_rows(self.task.nights.night.at, (), decisions, ())
+        if self.agreement:
+            location = self.task.checkpoint.output_folder / f"{AGREEMENT}.jsonl"
+            self._judged[AGREEMENT] = TableFile(location)
+            self._judged[AGREEMENT].add(self.agreement)
+        for row in self.agreement:
+            stats.add(row)
         return stats
 
     def _warn(self) -> list[str]:
         """Log and return what there is less of than expected."""
-        warnings = [*self.task.warnings, *(self.task.golden.warnings if self.task.golden else ())]
+        warnings = [*self.task.warnings]
         if gone := list(self.task.shrinkage.frameworks.values()):
             warnings.append(
                 f"The service no longer lists {enumerate_few(gone)}, which the previous night has assessed."
@@ -334,21 +316,7 @@ class Outcome:
             self._findings: sum(cell.findings for cell in self.task.cells),
         }
         tables |= {self._judged[AGREEMENT].location: len(self.agreement)} if self.agreement else {}
-        golden = self.task.golden and self.task.golden.manifest
-        return Lineage(
-            tables=tables,
-            texts=[*texts.values(), *([golden] if golden else ())],
-            verdicts=chain(verdicts, self._assert(golden) if golden else ()),
-        )
-
-    def _assert(self, golden: Location) -> Iterator[AssertedVerdict]:
-        """Yield what golden documents and decisions say about the judge."""
-        for row in self.agreement:
-            name = f"{row['framework']}: {row['criterion']}"
-            if row["state"]:
-                yield AssertedVerdict(golden, name, row["state"] != DRIFTED, SAME_JUDGE)
-            if row["criterion"] and row["kappa"] is not None and row["cases"] >= MIN_CASES:
-                yield AssertedVerdict(golden, name, not row["worthless"], BETTER_THAN_CHANCE)
+        return Lineage(tables=tables, texts=list(texts.values()), verdicts=verdicts)
 
 
 def _stored_text(document: AssessedDocument) -> list[StoredObject]:

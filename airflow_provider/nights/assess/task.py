@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from airflow_provider.nights.assess.verdicts import (
     find_shrinkage,
     read_earlier_verdicts,
     read_judged_since,
+    to_utc,
 )
 from airflow_provider.nights.bulk.checkpoint import Checkpoint
 from airflow_provider.nights.bulk.items import (
@@ -33,6 +34,7 @@ from airflow_provider.nights.bulk.items import (
     PENDING,
     SKIPPED,
     SUBMITTED,
+    now,
 )
 from airflow_provider.nights.index.nights import EarlierNights, estimate_seconds
 from airflow_provider.nights.index.spool import Spool
@@ -45,11 +47,10 @@ from airflow_provider.storage.locations import Location
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.hooks.compliance import ComplianceHook
-    from airflow_provider.nights.assess.golden import GoldenTask
 
 KIND = "assess"  # of entries in the index of nights
 ASSESSMENTS = "assessments.jsonl"
-REQUESTS_PER_ITEM = 3  # submit, one poll, results; of golden documents also their texts
+REQUESTS_PER_ITEM = 3  # submit, one poll, results
 
 
 RunEngine = Callable[..., Awaitable[list[str]]]
@@ -68,8 +69,9 @@ class AssessTask:
     :param listed: ids of all frameworks that the service lists
     :param expires_at: until when the task may wait for assessments, as a timestamp
     :param warnings: about what there is to assess
+    :param reassess: ids of frameworks on which no earlier verdict is carried forward; None if no one looks at
+        the judge
     :ivar found: the verdicts on each cell that was assessed
-    :ivar golden: golden documents, if there are any
     :ivar judged_since: since when verdicts are by the judge that has drifted last, by framework id
     """
 
@@ -86,6 +88,7 @@ class AssessTask:
     log: Any
     expires_at: float = 0.0
     warnings: Sequence[str] = ()
+    reassess: Collection[str] | None = None
 
     def __post_init__(self) -> None:
         self.checkpoint = Checkpoint.for_task(
@@ -100,7 +103,6 @@ class AssessTask:
         self.found = Spool()
         self.earlier = EarlierVerdicts()
         self.shrinkage = Shrinkage()
-        self.golden: GoldenTask | None = None
         self.judged_since: dict[str, str] = {}
         self.hook.get_conn()
 
@@ -110,11 +112,10 @@ class AssessTask:
             await self._make_cells(client)
         known = await in_thread(self.checkpoint.read, Cell)
         self.cells, _ = resume_cells(self.cells, known, is_new_attempt=True)
+        self._end_earlier_verdicts(known)
         await self._read_earlier(changed_only=changed_only)
         self._carry_forward({})
         to_do = [cell for cell in self.cells if cell.state is PENDING]
-        golden, texts = await self.golden.plan() if self.golden else (0, 0)
-        items = len(to_do) + golden + texts
         changed = sum(bool(self.earlier.before.get(cell.key)) for cell in to_do)
         carried = sum(cell.state is SKIPPED for cell in self.cells)
         entries = await in_thread(lambda: list(self.nights.entries()))
@@ -124,9 +125,8 @@ class AssessTask:
             "changed": changed,
             "carried": carried,
             "kept": len(self.cells) - len(to_do) - carried,
-            "golden": golden,
-            "requests": REQUESTS_PER_ITEM * items,
-            "seconds": estimate_seconds(items, (entry.facts.get(RATE, 0.0) for entry in entries)),
+            "requests": REQUESTS_PER_ITEM * len(to_do),
+            "seconds": estimate_seconds(len(to_do), (entry.facts.get(RATE, 0.0) for entry in entries)),
         }
         self.log.info("Dry run, nothing was sent: %s", json.dumps(plan))
         return plan
@@ -136,12 +136,7 @@ class AssessTask:
         async with await self.hook.get_async_conn() as client:
             await self._make_cells(client)
             known = await in_thread(self.checkpoint.read, Cell)
-            if self.golden and (
-                in_flight := await self.golden.assess(
-                    client, known, run_engine, is_new_attempt=is_new_attempt
-                )
-            ):
-                return in_flight
+            self._end_earlier_verdicts(known)
             left_over = self._find_left_over(known, is_new_attempt=is_new_attempt)
             self.cells, outdated = resume_cells(self.cells, known, is_new_attempt=is_new_attempt)
             outdated += [cell.job_id for cell in left_over if not cell.state.is_final]
@@ -149,7 +144,10 @@ class AssessTask:
             self._carry_forward(known)
             if is_new_attempt:  # after a deferral only when all are completed: there may be many
                 await self.read_known(self.cells)
-            steps = self.make_steps(client, self.documents)
+            documents = {document.source: document.fields for document in self.documents}
+            steps = AssessSteps(
+                client, self.hook, self.template, documents, self.frameworks, self._target, self.found
+            )
             in_flight = await run_engine(client, self.cells, steps, self.checkpoint, outdated)
             while not in_flight and not await self.read_known(self.cells):
                 in_flight = await run_engine(client, self.cells, steps, self.checkpoint, ())
@@ -160,17 +158,15 @@ class AssessTask:
                 await self._explain_failures(client)
             return in_flight
 
-    def make_steps(self, client: AsyncComplianceClient, documents: Iterable[AssessedDocument]) -> AssessSteps:
-        """Return what is done with cells of these documents."""
-        return AssessSteps(
-            client,
-            self.hook,
-            self.template,
-            {document.source: document.fields for document in documents},
-            self.frameworks,
-            self._target,
-            self.found,
-        )
+    def _end_earlier_verdicts(self, known: Mapping[str, Cell]) -> None:
+        """Let no verdict be carried forward, tonight or later, that is older than this task.
+
+        :param known: cells of earlier attempts, which are of the same judge
+        """
+        for framework_id in self.reassess or ():
+            own = [cell for cell in known.values() if cell.framework_id == framework_id and cell.submitted_at]
+            times = [to_utc(at) for cell in own for at in (cell.submitted_at, cell.completed_at) if at]
+            self.judged_since[framework_id] = min(times, default=to_utc(now()))
 
     async def _make_cells(self, client: AsyncComplianceClient) -> None:
         self.documents = await hash_texts(client, self.documents, self.concurrency, self.log)
@@ -184,9 +180,7 @@ class AssessTask:
         moment would be missing.
         """
         keys = {cell.key for cell in self.cells}
-        left_over = [
-            cell for key, cell in known.items() if key not in keys and cell.job_id and not cell.is_golden
-        ]
+        left_over = [cell for key, cell in known.items() if key not in keys and cell.job_id]
         if left_over and not is_new_attempt:
             gone = sorted({cell.framework for cell in left_over if cell.framework_id not in self.frameworks})
             what = f"lists the frameworks {', '.join(gone)}" if gone else "has all documents"
