@@ -194,6 +194,7 @@ def get_provider_info() -> dict[str, Any]:
             "feedback",
             "framework",
             "ingest",
+            "judge",
             "night",
         ),
         "sensors": _modules("sensors", "assessment", "content"),

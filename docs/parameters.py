@@ -18,6 +18,7 @@ NAMES = {
     "ingest.md": ["operators.ingest.ComplianceIngestOperator"],
     "ingest.md#shards-with-dynamic-task-mapping": ["operators.ingest.chunk"],
     "assess.md": ["operators.assess.ComplianceAssessOperator"],
+    "golden.md": ["operators.judge.ComplianceJudgeOperator"],
     "feedback.md#review-a-whole-night": ["operators.feedback.group_findings"],
     "feedback.md": [
         "operators.feedback.ComplianceReviewAssessmentOperator",

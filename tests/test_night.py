@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import DAG, AirflowFailException
 
+from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.night import compliance_night
 from airflow_provider.runtime.compat import HAS_FORMS
 
@@ -40,6 +41,25 @@ def test_options_reach_the_operators_that_have_them() -> None:
     assert tasks["assess"].frameworks == ["DORA"]
     assert ingest["conn_id"] == tasks["assess"].conn_id == "other"
     assert {task.retries for task in tasks.values()} == {7}
+
+
+def test_golden_documents_are_judged_before_others_are_assessed() -> None:
+    options = {"concurrency": 4, "delete_after": "assess", "frameworks": ["DORA"], "on_drift": "fail"}
+    tasks = tasks_of(golden="s3://my_aws@compliance/golden.jsonl", **options)
+    ingest, assess, judge = tasks["ingest_golden"], tasks["assess_golden"], tasks["judge"]
+    assert {task.destination.partition("/dt=")[0] for task in (ingest, assess)} == {f"{DESTINATION}golden"}
+    assert (ingest.concurrency, ingest.delete_after, assess.delete_after) == (4, None, None)
+    assert (assess.frameworks, assess.changed_only, assess.max_failed) == (["DORA"], False, 1.0)
+    assert (ingest.upstream_task_ids, assess.upstream_task_ids) == (set(), {"night.ingest_golden"})
+    assert (judge.upstream_task_ids, judge.on_drift) == ({"night.assess_golden"}, "fail")
+    assert "night.judge" in tasks["assess"].upstream_task_ids & tasks["close"].upstream_task_ids
+    assert tasks["close"]._night_tasks() == (
+        {"night.ingest", "night.assess", "night.judge"}, {"night.ingest", "night.assess", "night.judge"}
+    )  # fmt: skip
+    rows = [{"source": "/a.pdf"}, {"source": "/a.pdf"}]
+    assert tasks_of(golden=rows)["ingest_golden"].sources == ["/a.pdf", "/a.pdf"]
+    with pytest.raises(ComplianceInputError, match="golden must be"):
+        tasks_of(golden="s3://my_aws@compliance/golden.csv")
 
 
 def test_night_defers_and_skips_what_has_not_changed() -> None:

@@ -73,8 +73,7 @@ def root(tmp_path: Path) -> Path:
         in_flight("d.pdf", 3.0),
     ]
     leave(night, items, total=10)
-    cells = [Cell(f"x\n1{end}", source="x", framework_id="1", state=COMPLETED) for end in ("", "\ngolden")]
-    leave(night, cells, total=1, kind="assess")
+    leave(night, [Cell("x\n1", source="x", framework_id="1", state=COMPLETED)], total=1, kind="assess")
     leave(night, [Document("of another run")], total=500, run_id="other")
     leave(tmp_path / "dt=2026-01-01" / "run=earlier", [Document("z.pdf", state=COMPLETED)], total=1)
     return tmp_path

@@ -158,20 +158,17 @@ def test_named_jobs_are_cancelled_and_no_others(
 ) -> None:
     service.configure(jobs="manual")
     named, other, assessment = running(service), running(service), add_assessment(service, "RUNNING")
-    golden = running(service)  # the text of a golden document, in the journal of an assessment
     Task(tmp_path).lease().journal(document(named), document(other, "in/b.pdf"))
-    text = Cell("in/g.pdf\n\ntext", golden, source="in/g.pdf", framework="text", state=SUBMITTED)
-    Task(tmp_path, kind="assess").lease().journal(cell(assessment), text)
+    Task(tmp_path, kind="assess").lease().journal(cell(assessment))
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     printed = run("--json", "--cancel", named, assessment)
     assert (printed.code, statuses(service)) == (
         0,
-        {**finished(service), other: "RUNNING", golden: "RUNNING"},
+        {**finished(service), other: "RUNNING"},
     )
     assert states(printed) == {
         named: "unknown",
         other: "in flight",
-        golden: "in flight",
         assessment: "unknown",
     }
     assert (service.count("cancel"), service.count("cancel_assessment")) == (1, 1)

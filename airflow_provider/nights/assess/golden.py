@@ -19,6 +19,7 @@ from airflow_provider.nights.assess.inputs import read_rows
 from airflow_provider.nights.assess.verdicts import entries_of
 from airflow_provider.nights.bulk.items import COMPLETED
 from airflow_provider.nights.index.nights import EarlierNights
+from airflow_provider.nights.ingest.sources import normalize
 from airflow_provider.nights.severity import KNOWN_CATEGORIES, normalize_category
 from airflow_provider.redaction.addresses import redact_all
 from airflow_provider.redaction.text import enumerate_few
@@ -55,12 +56,12 @@ def read_golden(given: Any) -> dict[str, GoldenDocument]:
     for row, place in rows:
         if missing := [name for name in REQUIRED if not str(row.get(name) or "").strip()]:
             raise ComplianceInputError(f"Add {', '.join(missing)} to the golden document in {place}.")
-    addresses = redact_all(str(row["source"]) for row, _ in rows)
+    addresses = redact_all(normalize(str(row["source"]).strip()) for row, _ in rows)
     named = {address: source for source, address in addresses.items()}
     found: dict[str, GoldenDocument] = {}
     for row, place in rows:
         _, framework, criterion, category = (str(row[name]).strip() for name in REQUIRED)
-        document = found.setdefault(named.get(str(row["source"]), str(row["source"])), GoldenDocument())
+        document = found.setdefault(named[normalize(str(row["source"]).strip())], GoldenDocument())
         if (category := normalize_category(category)) not in KNOWN_CATEGORIES:
             known = ", ".join(KNOWN_CATEGORIES)
             raise ComplianceInputError(f"Unknown category {category[:60]!r} in {place}: use one of {known}.")
