@@ -145,7 +145,7 @@ COMMANDS = (
     Command(
         "golden",
         "Propose golden documents from what experts have decided",
-        "Print golden documents as JSON Lines, for `golden` of the assess operator: documents on which "
+        "Print golden documents as JSON Lines, for `golden` of `compliance_night`: documents on which "
         "experts decided in reviews of the latest 30 runs, spread over criteria and categories, with the "
         "hash of the text that the expert saw. Read them before you use them. Exit code 2: no one has "
         "decided.",
