@@ -16,9 +16,8 @@ from airflow_provider.emulator.samples import write_samples
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.layout import task_folder
 from tests.stores.stores import Store
-from tests.support.attempts import Attempts, TaskInstance
+from tests.support.attempts import Attempts, TaskInstance, night_attempts
 from tests.support.jobs import in_our_hands
-from tests.support.night_attempts import night_attempts
 
 FOLDER, WORK_FOLDER = task_folder(TaskInstance()), task_folder(TaskInstance(), "_work/ingest")
 

@@ -8,12 +8,15 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 from airflow.providers.common.compat.sdk import TaskDeferred
+
+FIRST_NIGHT = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 class StateStore(dict[str, Any]):
@@ -102,6 +105,12 @@ class Attempts:
                     event = triggerer.run(fire(getattr(import_module(module), name)(**kwargs)))
                 resumed = {**(deferred.kwargs or {}), "event": json.loads(json.dumps(event))}
                 step = partial(task.resume_execution, deferred.method_name, resumed, context)
+
+
+def night_attempts(night: int, **identity: Any) -> Attempts:
+    """Return the attempts of a task in the night of that number; the first one is 1."""
+    dag_run = SimpleNamespace(logical_date=FIRST_NIGHT + timedelta(days=night - 1))
+    return Attempts(identity={"run_id": f"run-{night}", **identity}, context={"dag_run": dag_run})
 
 
 def heard(task: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import IO, Any
 import pytest
 
 from airflow_provider.emulator.service import processing
+from airflow_provider.nights.bulk import backoff, engine
 from airflow_provider.operators.base_bulk import ComplianceBulkOperator
 
 SPEED = 10.0  # virtual seconds per second
@@ -23,6 +24,10 @@ def speed_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio, "Runner", partial(asyncio.Runner, loop_factory=FastLoop))
     monkeypatch.setattr(ComplianceBulkOperator, "clock", staticmethod(fast_clock))
     monkeypatch.setattr(processing, "_extract_file", _extract_once)
+    monkeypatch.setattr(engine, "IDLE_BEFORE_DEFER_SECONDS", 1.0)
+    monkeypatch.setattr(engine, "CLOCK_CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(backoff, "FIRST_DELAY_SECONDS", 0.02)
+    monkeypatch.setattr(backoff, "MAX_DELAY_SECONDS", 0.1)
     skip_fsync(monkeypatch)
 
 

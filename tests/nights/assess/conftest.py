@@ -5,19 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_provider.emulator import Emulator
-from airflow_provider.nights.bulk import backoff, engine
 from airflow_provider.storage.jsonl import read_lines
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting import refusals
-from tests.support.attempts import Attempts
+from tests.support.attempts import night_attempts
 from tests.support.jobs import completed
 from tests.support.speed import TIMEOUT_SECONDS, speed_up
 
@@ -34,10 +31,6 @@ def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Em
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     speed_up(monkeypatch)
-    monkeypatch.setattr(engine, "IDLE_BEFORE_DEFER_SECONDS", 1.0)
-    monkeypatch.setattr(engine, "CLOCK_CHECK_SECONDS", 0.2)
-    monkeypatch.setattr(backoff, "FIRST_DELAY_SECONDS", 0.02)
-    monkeypatch.setattr(backoff, "MAX_DELAY_SECONDS", 0.1)
     monkeypatch.setattr(refusals, "FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(refusals, "MAX_PAUSE_SECONDS", 0.05)
 
@@ -100,7 +93,4 @@ def read(uri: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in read_lines(Location(uri))]
 
 
-def attempts_of(night: int) -> Attempts:
-    """Return the attempts of the task in one night."""
-    dag_run = SimpleNamespace(logical_date=datetime(2026, 3, night, tzinfo=UTC))
-    return Attempts(identity={"run_id": f"run-{night}"}, context={"dag_run": dag_run})
+attempts_of = night_attempts

@@ -14,7 +14,7 @@ import pytest
 from airflow_provider.client.clock import ServiceClock
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import Sample, serve_pages, write_samples
-from airflow_provider.nights.bulk import backoff, engine
+from airflow_provider.nights.bulk import backoff
 from airflow_provider.nights.bulk.checkpoint import Checkpoint
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.jsonl import find_latest
@@ -36,10 +36,6 @@ def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Em
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     speed_up(monkeypatch)
-    monkeypatch.setattr(engine, "IDLE_BEFORE_DEFER_SECONDS", 1.0)
-    monkeypatch.setattr(engine, "CLOCK_CHECK_SECONDS", 0.2)
-    monkeypatch.setattr(backoff, "FIRST_DELAY_SECONDS", 0.02)
-    monkeypatch.setattr(backoff, "MAX_DELAY_SECONDS", 0.1)
     monkeypatch.setattr(backoff, "OUTAGE_RETRY_SECONDS", 1.0)
 
 

@@ -23,8 +23,7 @@ from airflow_provider.nights.evidence.holds import place_hold, release_holds
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.jsonl import read_valid_rows
 from airflow_provider.storage.locations import Location
-from tests.support.attempts import Attempts, heard
-from tests.support.night_attempts import night_attempts
+from tests.support.attempts import Attempts, heard, night_attempts
 
 SHA256 = hashlib.sha256(b"text").hexdigest()
 

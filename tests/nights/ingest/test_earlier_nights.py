@@ -26,8 +26,7 @@ from airflow_provider.storage.jsonl import to_lines
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.sources import fingerprint
 from airflow_provider.waiting import rules
-from tests.support.attempts import Attempts, heard
-from tests.support.night_attempts import night_attempts
+from tests.support.attempts import Attempts, heard, night_attempts
 
 GIVEN_UP = "Given up after 3 nights in a row, since 2026-03-01: Damaged. It is sent again "
 PAGE = "https://example.com/privacy-policy"

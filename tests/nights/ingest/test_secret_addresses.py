@@ -18,8 +18,7 @@ from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.sensors.content import ComplianceContentSensor
 from airflow_provider.storage import lineage
 from tests.nights.ingest.conftest import Corpus, Outcome, RunIngest, ingest
-from tests.support.attempts import Attempts, heard
-from tests.support.night_attempts import night_attempts
+from tests.support.attempts import Attempts, heard, night_attempts
 from tests.support.outlets import outlet_events
 
 
