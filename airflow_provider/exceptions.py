@@ -70,7 +70,12 @@ class ComplianceReadError(ComplianceError):
 
 
 class ComplianceAuthError(ComplianceError):
-    """The identity provider or the service refuses the credentials; transient if it may be a gateway."""
+    """The identity provider or the service refuses the credentials; transient if it may be a gateway.
+
+    :cvar has_fresh_token: the identity provider has accepted the login, and the service refuses its token
+    """
+
+    has_fresh_token = False
 
 
 class ComplianceConnectionError(ComplianceError):

@@ -303,6 +303,7 @@ class Exchange(Generic[T]):
             f"{self.settings.account} of {self.settings.name} may lack a role or scope, or the identity "
             "provider is not the one that the service trusts."
         )
+        error.has_fresh_token = True
         if not self.has_worked:
             raise error
         # A gateway with stale keys refuses good tokens for a while; it has forwarded nothing.

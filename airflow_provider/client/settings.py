@@ -127,9 +127,14 @@ class Settings:
             if not (value.get_secret_value() if isinstance(value, SecretStr) else value):
                 raise self._invalid(setting, "is missing")
         if self.idp_subject is not None and not (
-            self.idp_subject.isascii() and self.idp_subject.isprintable()
+            self.idp_subject.isascii()
+            and self.idp_subject.isprintable()
+            and self.idp_subject == self.idp_subject.strip()
         ):
-            raise self._invalid("idp_subject", "contains characters not allowed in an HTTP header")
+            raise self._invalid(
+                "idp_subject",
+                "is not allowed in an HTTP header: use printable ASCII without blanks around it",
+            )
         self._check_link("console_url", "https://example.com/jobs/{uuid}")
         self._check_link("assessment_console_url", "https://example.com/assessments/{assessment_id}")
         if not 0 < self.timeout <= MAX_TIMEOUT_SECONDS:

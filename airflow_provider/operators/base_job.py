@@ -270,7 +270,7 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
         except ComplianceSupersededError:
             # No other attempt knows this job, unless the service gives equal documents the same one.
             if self.cancel_on_kill and self._state.store.get(JOB_KEY).get("uuid") != identifier:
-                self._cancel({"uuid": identifier}, checks_owner=False)
+                self._cancel({"uuid": identifier, "account": given["account"]}, checks_owner=False)
             raise
         if not self.wait_for_completion:
             self._count("submitted")

@@ -88,14 +88,26 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
         result = poll_in_worker(self.kind, self.hook, uuids, self.log)
         if result.status == "error" or result.is_final or not self.wait_for_completion:
             return self._finish(context, result, Deadline("timeout"))
-        uris: list[str] = self._wait_and_finish(context, uuids)
+        uris: list[str] = self._wait_and_finish(context, uuids, account=self.hook.account_digest)
         return uris
 
-    def _finish(self, context: Context, result: WaitResult, deadline: Deadline, **_: Any) -> list[str]:
-        """Write the texts if all jobs are completed."""
+    def _finish(
+        self, context: Context, result: WaitResult, deadline: Deadline, *, account: str = "", **_: Any
+    ) -> list[str]:
+        """Write the texts if all jobs are completed.
+
+        :param account: that has the jobs; empty if the task has not waited
+        """
         error = error_for(result, unique(self.uuids))
         if error is None:
-            return self._write(context, self.uuids, result.records)
+            hook = self.hook_class(self.conn_id)  # read again: it may have changed during the wait
+            if account not in ("", hook.account_digest):
+                raise ComplianceJobError(
+                    f"Nothing was written: connection '{self.conn_id}' leads to another service or account "
+                    f"now ({hook.account_digest}) than when the wait began ({account}), which may have other "
+                    "jobs with these ids. Correct it, or clear the tasks that submitted the jobs."
+                )
+            return self._write(context, hook, self.uuids, result.records)
         if result.status == "timeout":
             raise deadline.timeout_error(error)
         if result.status == "error" or result.is_final:
@@ -106,12 +118,13 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
             "wait_for_completion=True."
         )
 
-    def _write(self, context: Context, uuids: list[str], records: Mapping[str, Record]) -> list[str]:
+    def _write(
+        self, context: Context, hook: ComplianceHook, uuids: list[str], records: Mapping[str, Record]
+    ) -> list[str]:
         from airflow_provider.client.models import ContentJob
         from airflow_provider.redaction.text import plural
         from airflow_provider.storage.lineage import Lineage, Transfer, job_origin
 
-        hook = self.hook_class(self.conn_id)  # read again: it may have changed during the wait
         jobs = {uuid: ContentJob.model_validate(records[uuid]) for uuid in uuids}
         targets = self._targets(context, uuids, jobs)
         written = self._loop.run(self._store(hook, targets))

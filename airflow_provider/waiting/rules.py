@@ -103,14 +103,14 @@ class Refusals:
     ) -> ComplianceError | None:
         """Record a refusal; return the error if it counts now, None to try again.
 
-        Credentials that have never worked count at once, because accounts get locked. All others count after
+        A login that has never worked counts at once, because accounts get locked. All others count after
         a while; the error is transient then, because a retry may succeed.
 
         :param has_worked: the credentials have worked before in this process
         :param seconds: after which it counts; by default `OUTAGE_SECONDS`, or `REFUSAL_SECONDS` if nothing
             has worked
         """
-        if isinstance(error, CREDENTIALS) and not error.transient and not has_worked:
+        if is_refused_login(error) and not has_worked:
             return error
         if self.since is None:
             self.since = now
@@ -183,6 +183,12 @@ class PollState:
 def outage_message(seconds: float, cause: object) -> str:
     """Return why an outage ends something."""
     return f"No request has succeeded for {seconds:.0f} s: {cause}"
+
+
+def is_refused_login(error: ComplianceError) -> bool:
+    """Return whether the login itself is wrong; a 401 with a fresh token is a refusal like a 403."""
+    is_login = isinstance(error, CREDENTIALS) and not getattr(error, "has_fresh_token", False)
+    return is_login and not error.transient
 
 
 def is_refusal(error: ComplianceError) -> bool:

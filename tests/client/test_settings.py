@@ -46,6 +46,7 @@ from tests.support.values import settings_for
         ),
         ({"idp_subject": "a\r\nb"}, "idp_subject"),
         ({"idp_subject": "ä"}, "idp_subject"),
+        ({"idp_subject": " alice"}, "idp_subject"),
         ({"console_url": "console.example.com"}, "console_url .* must be a URL"),
         ({"assessment_console_url": "example.com"}, "assessment_console_url .* must be a URL"),
         ({"assessment_console_url": "https://example.com/ x"}, "assessment_console_url .* spaces"),

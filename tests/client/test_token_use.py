@@ -162,6 +162,7 @@ def test_credentials_that_worked_fail_transiently_when_good_tokens_stay_refused(
     with pytest.raises(exc.ComplianceAuthError, match=r"fresh token \(401, 'stale keys'\)") as caught:
         run("list_frameworks")
     assert caught.value.transient
+    assert caught.value.has_fresh_token
     assert len(service.requests_to(FRAMEWORKS)) == 2 + 1 + 3
     assert service.grants() == ["password", "refresh_token"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,24 @@ def test_it_waits_first_when_asked_to(
     assert attempts.run(task) == [f"{tmp_path}/{uuid}.txt" for uuid in uuids]
     assert len(attempts.deferrals) == deferrable
     assert files(tmp_path) == {f"{uuids[0]}.txt": b"1", f"{uuids[1]}.txt": b"x"}
+
+
+def test_a_connection_that_leads_to_another_account_after_the_wait_writes_nothing(
+    service: Emulator, attempts: Attempts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uuid = service.add_job(text="of another customer", status="RUNNING")
+
+    def edit(_: int) -> None:
+        service.set_job(uuid, status="COMPLETED")
+        connection = service.connection()
+        connection["extra"]["idp_subject"] = "bob"
+        monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
+
+    task = transfer([uuid], f"{tmp_path}/", wait_for_completion=True, deferrable=True, poll_interval=0.05)
+    attempts.while_deferred = edit
+    with pytest.raises(exc.ComplianceJobError, match="another service or account"):
+        attempts.run(task)
+    assert files(tmp_path) == {}
 
 
 def test_a_wait_that_is_too_long_fails_and_cancels_nothing(

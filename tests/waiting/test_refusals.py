@@ -28,6 +28,8 @@ from tests.support.virtual_time import run, seconds
 
 LOG = logging.getLogger(__name__)
 FORBIDDEN = exc.ComplianceRefusedError("403", status=403)
+FRESH_TOKEN = exc.ComplianceAuthError("401")
+FRESH_TOKEN.has_fresh_token = True
 
 
 def client(has_worked: bool = False) -> Any:
@@ -66,6 +68,7 @@ def test_an_error_that_a_gateway_may_send_is_a_refusal(error: exc.ComplianceErro
         (FORBIDDEN, False, 60.0, 60.0),
         (exc.ComplianceAuthError("401"), True, None, OUTAGE_SECONDS),
         (exc.ComplianceAuthError("401"), False, None, 0.0),
+        (FRESH_TOKEN, False, None, REFUSAL_SECONDS),  # as a 403 is: the login has just worked
         (exc.ComplianceConfigError("no host"), False, 60.0, 0.0),
     ],
 )

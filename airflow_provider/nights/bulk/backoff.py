@@ -15,6 +15,7 @@ from airflow_provider.exceptions import (
     ComplianceReadError,
     ComplianceStorageDeniedError,
     ComplianceSupersededError,
+    ComplianceTlsError,
 )
 from airflow_provider.nights.bulk.items import READY
 from airflow_provider.waiting import rules
@@ -186,7 +187,8 @@ class RetryTracker:
         """Return whether all items would meet an error."""
         if isinstance(error, ComplianceStorageDeniedError):
             return step is READY and not self._step(step).has_worked
-        return isinstance(error, (*rules.SETUP_ERRORS, ComplianceSupersededError)) and not error.transient
+        is_setup = isinstance(error, (ComplianceTlsError, ComplianceSupersededError)) and not error.transient
+        return is_setup or rules.is_refused_login(error)
 
     @property
     def _has_anything_worked(self) -> bool:
@@ -200,7 +202,10 @@ def _is_retryable(step: Hashable, error: ComplianceError) -> bool:
     """Return whether to retry; also a refusal may come from a gateway, and be transient."""
     if isinstance(error, ComplianceHttpError):
         return error.transient or error.status not in rules.REQUEST_STATUSES
-    return error.transient or (step is READY and isinstance(error, ComplianceStorageDeniedError))
+    is_refused = isinstance(error, rules.CREDENTIALS) and not rules.is_refused_login(error)
+    return (
+        error.transient or is_refused or (step is READY and isinstance(error, ComplianceStorageDeniedError))
+    )
 
 
 def _delay(retries: int) -> float:

@@ -132,11 +132,17 @@ def transient(error: exc.ComplianceError) -> exc.ComplianceError:
     return error
 
 
+def with_fresh_token(error: exc.ComplianceAuthError) -> exc.ComplianceAuthError:
+    error.has_fresh_token = True
+    return error
+
+
 @pytest.mark.parametrize(
     ("step", "error", "has_worked", "outcome"),
     [
         (PENDING, exc.ComplianceConfigError("x"), True, "ends for good"),
         (PENDING, exc.ComplianceAuthError("x"), True, "ends for good"),
+        (PENDING, with_fresh_token(exc.ComplianceAuthError("x")), False, 2.0),  # likewise, as a 403 is
         (PENDING, transient(exc.ComplianceAuthError("x")), True, 2.0),  # such as stale keys
         (READY, exc.ComplianceSupersededError("x"), True, "ends for good"),
         (READY, exc.ComplianceStorageDeniedError("x"), False, "ends for good"),  # no result can be stored
