@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 ASSESSMENT_COLUMNS = (
     "source", "uuid", "text_sha256", "framework_id", "framework", "framework_fingerprint", "payload_digest",
     "account", "cell", "assessment_id", "status", "error", "results_path", "results_sha256", "findings",
-    "unanswered", "submitted_at", "completed_at", "attempts", "carried_from", "because", *PROVENANCE_COLUMNS,
+    "unanswered", "submitted_at", "completed_at", "attempts", "carried_from", "because", "text_bytes",
+    "text_change", *PROVENANCE_COLUMNS,
 )  # fmt: skip
 
 
@@ -59,6 +60,8 @@ class Cell(Item):
     :param findings: how many there are
     :param unanswered: how many criteria the service lists, but has not answered
     :param because: what differs from the previous night: `document`, `framework`, `both`, or only the `judge`
+    :param text_bytes: the size of the text, if the manifest says so
+    :param text_change: by what part a new text is longer than the one before, or shorter if it is negative
     """
 
     column_names: ClassVar[Mapping[str, str]] = {"job_id": "assessment_id", "state": "status"}
@@ -77,6 +80,8 @@ class Cell(Item):
     findings: int = 0
     unanswered: int = 0
     because: str = ""
+    text_bytes: int | None = None
+    text_change: float | None = None
     _digest: str = field(default="", init=False, repr=False, compare=False)  # once it was asked for
 
     @property
@@ -117,7 +122,7 @@ class Cell(Item):
 
     def reset(self) -> Self:
         """Return the same cell with everything still to do; only its attempts are kept."""
-        kept = ("attempts", "source", "uuid", "framework", *IDENTITY)
+        kept = ("attempts", "source", "uuid", "framework", "text_bytes", *IDENTITY)
         return type(self)(self.key, **{name: getattr(self, name) for name in kept})
 
     def row(self, writer: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -167,6 +172,7 @@ def make_cells(
             framework_fingerprint=framework.fingerprint,
             payload_digest=payload.digest(document.fields, framework.fields),
             account=account,
+            text_bytes=size if isinstance(size := document.fields.get("bytes"), int) else None,
         )
         for document in documents
         for framework in frameworks

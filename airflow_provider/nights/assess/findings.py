@@ -22,7 +22,7 @@ FINDING_COLUMNS = (
     "night", "source", "uuid", "text_path", "text_sha256", "cell", "framework_id", "framework", "criterion",
     "title", "category", "rationale", "score", "response_id", "assessment_id", "first_seen", "changed_from",
     "open_from",
-    "because", "carried", "expert", "expert_category", "expert_rationale", "decided_at",
+    "because", "text_change", "carried", "expert", "expert_category", "expert_rationale", "decided_at",
     "framework_fingerprint",
 )  # fmt: skip
 DECISION_COLUMNS = ("expert", "expert_category", "expert_rationale", "decided_at")
@@ -164,6 +164,7 @@ def finding_rows(
         "framework_fingerprint": cell.framework_fingerprint or None,
         "assessment_id": cell.job_id,
         "carried": cell.carried_from is not None,
+        "text_change": cell.text_change,
     }
     for verdict in verdicts:
         because = cell.because or None if verdict["changed_from"] else verdict.get("because")

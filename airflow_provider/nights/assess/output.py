@@ -45,7 +45,7 @@ from airflow_provider.nights.reports.ingest import Run
 from airflow_provider.nights.reports.judge import JudgeStats
 from airflow_provider.nights.review.decisions import read_decisions
 from airflow_provider.nights.severity import KNOWN_CATEGORIES, NO_CATEGORY, SUFFICIENT
-from airflow_provider.redaction.text import enumerate_few
+from airflow_provider.redaction.text import enumerate_few, plural
 from airflow_provider.runtime import metrics
 from airflow_provider.runtime.event_loop import in_thread
 from airflow_provider.storage import names
@@ -59,6 +59,7 @@ from airflow_provider.waiting.frameworks.catalog import same_criteria
 
 FINDINGS, REPORT = "findings.jsonl.gz", "report.html"
 MAX_NAMED = 10  # frameworks with a sentence of their own
+MUCH_SHORTER = 0.5  # of a text that has lost more, a night warns
 
 
 class Outcome:
@@ -276,6 +277,11 @@ class Outcome:
             )
         for name, (now, before) in list(self.task.shrinkage.criteria.items())[:MAX_NAMED]:
             warnings.append(f"The service lists {now:,} criteria of {name}; it was {before:,} before.")
+        shorter = {cell.source for cell in self.task.cells if (cell.text_change or 0) < -MUCH_SHORTER}
+        if shorter:
+            warnings.append(
+                f"The text of {plural(len(shorter))} lost more than half of its length: amended, or cut off?"
+            )
         by_framework: dict[str, list[str]] = {}
         for (framework, criterion), number in self.unanswered.most_common():
             by_framework.setdefault(framework, []).append(f"{criterion} ({number:,})")

@@ -34,6 +34,7 @@ CSV_COLUMNS = tuple(name for name in FINDING_COLUMNS if name not in NOT_IN_CSV)
 _csv_values = itemgetter(*CSV_COLUMNS)
 PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "score": parse_number,
+    "text_change": parse_number,
     "response_id": parse_id,
     "carried": bool,
 }
@@ -115,7 +116,12 @@ class ParquetTable:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        types = {"score": pa.float64(), "response_id": pa.int64(), "carried": pa.bool_()}
+        types = {
+            "score": pa.float64(),
+            "text_change": pa.float64(),
+            "response_id": pa.int64(),
+            "carried": pa.bool_(),
+        }
         columns = [name for name in FINDING_COLUMNS if name != "night"]
         self._schema = pa.schema([(name, types.get(name, pa.string())) for name in columns])
         self._location = location

@@ -81,6 +81,9 @@ def read_earlier_verdicts(
     for key, entry, row in find_compared(nights, account, cells, gone):
         if own := by_key.get(key):
             found.causes.setdefault(own.key, own.find_cause(row))
+            if (then := row.get("text_bytes")) and own.text_bytes is not None and own.text_change is None:
+                is_new = own.text_sha256 != row["text_sha256"]
+                own.text_change = round(own.text_bytes / then - 1, 3) if is_new else None
             found.rules.setdefault(own.key, intern(str(row["framework_fingerprint"])))
         wanted.setdefault(entry.path, _Wanted(entry)).compared[key] = own.key if own else key
         found.compared_with = max(found.compared_with, entry.night.at)

@@ -115,6 +115,14 @@ def read_decision(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def describe_text_change(row: Mapping[str, Any]) -> str:
+    """Return by how much a new text is longer or shorter: `, 57 % shorter`; empty if that is unknown."""
+    change = row.get("text_change")
+    if not isinstance(change, int | float) or row.get("because") not in ("document", "both") or not change:
+        return ""
+    return f", {percent(round(1000 * min(abs(change), 1000)), 1000)} {'shorter' if change < 0 else 'longer'}"
+
+
 def apply_decision(finding: Mapping[str, Any], made: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return a finding with what was decided about it since its table was written.
 
@@ -283,7 +291,7 @@ def _environment() -> Environment:
     shown = (
         *(classify, duration, format_time, in_order, limit_source, list_counts, moment, percent, plural),
         *(rate, read_number, read_time, sanitize, size, split_source, stack, standing, state_of),
-        *(to_query, verdict_words),
+        *(describe_text_change, to_query, verdict_words),
     )
     environment.filters.update({function.__name__: function for function in shown})
     environment.filters |= {

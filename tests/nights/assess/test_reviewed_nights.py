@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,23 @@ def test_a_changed_verdict_is_asked_about_until_someone_has_decided(
     assert first not in responses(form)
     review(hitl, form, {"rest": "agreed"})
     assert group_findings(run_night(nights, changed).result) == []
+
+
+def test_a_text_that_lost_more_than_half_is_a_warning(service: Emulator, nights: Nights) -> None:
+    def manifest(size: int, text: str) -> dict[str, Any]:
+        sha256 = hashlib.sha256(text.encode()).hexdigest()
+        (row,) = read(nights.manifest({"in/empty.pdf": text}))
+        return {**row, "bytes": size, "sha256": row.get("sha256") or sha256}
+
+    for size, text, change in ((100, "A.", None), (43, "B.", -0.57), (43, "B.", None), (44, "C.", 0.023)):
+        task = ComplianceAssessOperator(
+            task_id="t", documents=manifest(size, text), destination=nights.destination, frameworks="DORA",
+            poll_interval=0.1,
+        )  # fmt: skip
+        night = NightOutcome(attempts_of(nights.number).run(task))
+        assert {row["text_change"] for row in night.findings} == {change}
+        warned = any("The text of 1 document lost more than half" in one for one in night.result["warnings"])
+        assert warned is (change == -0.57)
 
 
 def test_a_clear_of_night_and_review_changes_nothing_and_asks_no_one(

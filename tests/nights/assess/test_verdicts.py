@@ -209,6 +209,7 @@ def test_a_row_has_the_columns_of_its_cell_and_its_verdict(origin: dict[str, str
         "night": "n2", "source": "in/a", "uuid": "u", "text_path": "s3://b/a.txt", "text_sha256": "t",
         "cell": cell.digest, "framework_id": "1", "framework": "DORA", "framework_fingerprint": "f",
         "assessment_id": "a-1", "carried": origin is not None, "because": "document", **seen,
+        "text_change": None,
     }  # fmt: skip
     (same,) = finding_rows(cell, [verdict | {"changed_from": None}], "n2")
     assert same["because"] is None

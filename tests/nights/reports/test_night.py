@@ -268,6 +268,19 @@ def test_headline_and_badge_count_what_stands(category_after: str, headline: str
     assert (shown.headline[1] == "1 got worse") is (category_after != GOOD)
 
 
+@pytest.mark.parametrize(
+    ("change", "because", "said"),
+    [(-0.57, "document", "new text, 57.0 % shorter"), (0.2, "both", "framework, 20.0 % longer"),
+     (-1.0, "document", "100 % shorter"),
+     (None, "document", "new text"), ("x", "document", "new text"), (-0.5, "judge", "differently")],
+)  # fmt: skip
+def test_change_of_a_text_says_by_how_much(change: Any, because: str, said: str) -> None:
+    row = finding(7, "D-9", BAD, changed_from=GOOD, because=because, text_change=change)
+    (shown,) = page([], [cell()], [row]).texts(".changes tbody tr")
+    assert said in shown
+    assert ("%" in shown) is ("%" in said)
+
+
 def test_no_verdict_changed_is_not_said_where_experts_overruled_the_service() -> None:
     row = finding(7, "D-9", BAD, expert="ann", expert_category=GOOD)
     assert page([], [cell()], [row]).headline[0] == (
