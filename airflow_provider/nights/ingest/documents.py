@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from airflow_provider.exceptions import ComplianceIngestError, ComplianceInputError
 from airflow_provider.nights.bulk import counts
@@ -36,7 +36,7 @@ NAME_FIELDS = (*SOURCE_NAME_FIELDS, "source_hash", "uuid")
 DISTINCT_FIELDS = frozenset({"source_hash", "uuid"})
 
 
-def _column(of: str, default: Any) -> Any:
+def _column(of: Literal["text", "source", "failures"], default: Any) -> Any:
     """Declare a column of the manifest.
 
     :param of: the `text`, which a document that has failed does not have; its `source`; or its `failures`.
