@@ -351,9 +351,12 @@ class Exchange(Generic[T]):
     def _connection_error(self, failure: Failure, detail: str = "") -> ComplianceError:
         is_invalid = failure.kind in (FailureKind.UNREADABLE, FailureKind.TOO_LARGE)
         kind = ComplianceProtocolError if is_invalid else ComplianceConnectionError
-        advice = f"Check that {self._url_setting} is correct and reachable from here."
+        outage = "the service or the network on the way to it is failing"
+        advice = (
+            f"Check that {self._url_setting} is correct and reachable from here; if it has worked, {outage}."
+        )
         if self.has_worked:
-            advice = "It worked before: the service, or the network on the way to it, is failing."
+            advice = f"It worked before: {outage}."
         return kind(f"{self._name}: {failure}{', ' * bool(detail)}{detail}. {advice}")
 
     def _uncertain(self, why: str) -> ComplianceUncertainError:
