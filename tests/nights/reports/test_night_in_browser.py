@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -92,7 +93,8 @@ def test_a_click_shows_why_a_verdict_changed(page: Page) -> None:
 def test_list_of_nights_fits_on_a_narrow_screen(tmp_path: Path) -> None:
     record = {"night": NIGHT, "dag_id": LONG, "run_id": LONG, "totals": {"documents": 2**40, "decisions": 0}}
     chain = {"id": "x", "root": "s3://texts/", "problem": "", "nights": [{"record": record, "number": 1}]}
-    html = render("nights.html", base="", chains=[chain], open_forms={(LONG, LONG): 12})
+    shown = {"base": "", "airflow": "", "quote": quote, "chains": [chain], "decided": {}}
+    html = render("nights.html", **shown, open_forms={(LONG, LONG): 12})
     (tmp_path / "nights.html").write_text(html)
     with open_page((tmp_path / "nights.html").as_uri(), tmp_path / "profile") as opened:
         opened.wait_for("!!document.querySelector('.nights td')")
