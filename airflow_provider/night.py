@@ -6,9 +6,17 @@ import inspect
 import warnings
 from collections.abc import Sequence
 from datetime import timedelta
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.providers.common.compat.sdk import BaseOperator, TaskGroup, conf, task
+from airflow.providers.common.compat.sdk import (
+    AirflowSkipException,
+    BaseOperator,
+    TaskGroup,
+    conf,
+    task,
+    task_group,
+)
 
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.nights.ingest.shards import list_shards
@@ -87,10 +95,6 @@ def compliance_night(
         shards = _ListDocumentsOperator(
             task_id="list_documents", sources=sources, destination=night, shard_size=shard_size
         )
-        ingest = ComplianceIngestOperator.partial(
-            task_id="ingest",
-            **{**common, "max_failed": max_failed, "skip_unchanged": timedelta(days=7), **given["ingest"]},
-        ).expand(sources=shards.output)
         judge = None
         if golden is not None:
             place = f"{destination.rstrip('/')}/golden/"
@@ -105,14 +109,28 @@ def compliance_night(
                 conn_id=conn_id,
                 trigger_rule="all_done",  # a night without golden documents is better than none
             )
-        assess = ComplianceAssessOperator(
-            task_id="assess",
-            documents=ingest.output,
-            frameworks=frameworks,
-            trigger_rule="all_done",  # a failed shard does not keep the others from being assessed
-            reassess=judge and judge.output,
-            **{**common, "max_failed": max_failed, **given["assess"]},
-        )
+        steps: dict[str, Any] = {}
+
+        @task_group(group_id="shard")
+        def process_shard(sources: Any) -> None:
+            steps["ingest"] = ComplianceIngestOperator(
+                task_id="ingest",
+                sources=sources,
+                **{
+                    **common, "max_failed": max_failed, "skip_unchanged": timedelta(days=7), **given["ingest"]
+                },
+            )  # fmt: skip
+            steps["assess"] = _AssessShardOperator(
+                task_id="assess",
+                documents=steps["ingest"].output,
+                frameworks=frameworks,
+                trigger_rule="all_done",  # too many failed documents leave others to assess
+                reassess=judge and judge.output,
+                **{**common, "max_failed": max_failed, **given["assess"]},
+            )
+
+        process_shard.expand(sources=shards.output)
+        ingest, assess = steps["ingest"], steps["assess"]
         closing: dict[str, Any] = {
             "ingested": ingest.output,
             "assessed": [assess.output, judge.output] if judge else assess.output,
@@ -125,7 +143,8 @@ def compliance_night(
         close = ComplianceCloseNightOperator(task_id="close", outlets=outlets, **closing)
         tasks: list[Any] = [ingest, assess, close, *([judge] if judge else ())]
         if review and HAS_FORMS:
-            forms: Any = task(task_id="group_findings")(group_findings)(
+            # What one shard has left out does not keep experts from the others.
+            forms: Any = task(task_id="group_findings", trigger_rule="all_done")(group_findings)(
                 assess.output, only=review, **{"limit": MAX_REVIEWED, **given["group_findings"]}
             )
             reviewed = ComplianceReviewAssessmentOperator.partial(
@@ -194,6 +213,16 @@ class _ListDocumentsOperator(BaseOperator):
         return list_shards(self.sources, self.destination, self.shard_size, most)
 
 
+class _AssessShardOperator(ComplianceAssessOperator):
+    """Assess a shard, if its documents were ingested."""
+
+    def execute(self, context: Context) -> Any:
+        """Assess them."""
+        if self.documents is None:
+            raise AirflowSkipException("The shard has not been ingested: clear its ingest task.")
+        return super().execute(context)
+
+
 def _finish() -> None:
     """Fail with any other task: the last one decides about the run, and closing succeeds."""
 
@@ -203,8 +232,12 @@ def _split(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     common = inspect.signature(BaseOperator.__init__).parameters.keys() - RESERVED
     names = {name: _parameters(part) - common - RESERVED for name, part in PARTS.items()}
     names["review"] -= names["group_findings"]
-    if unknown := options.keys() - common.union(*names.values()):
-        raise TypeError(f"A night does not take the parameter {', '.join(sorted(unknown))}.")
+    known = common.union(*names.values())
+    for unknown in sorted(options.keys() - known):
+        own = inspect.signature(compliance_night).parameters.keys() - {"options"}
+        nearest = get_close_matches(unknown, known | own, n=1)
+        advice = f" Did you mean {nearest[0]}?" if nearest else ""
+        raise TypeError(f"A night does not take the parameter {unknown}.{advice}")
     found = {name: {key: options[key] for key in options.keys() & keys} for name, keys in names.items()}
     return {**found, "default_args": {key: options[key] for key in options.keys() & common}}
 

@@ -26,21 +26,17 @@ def tasks_of(max_active_runs: int = 16, /, **options: Any) -> dict[str, Any]:
 
 def test_options_reach_the_operators_that_have_them() -> None:
     tasks = tasks_of(
-        concurrency=4,
-        skip_unchanged=False,
-        max_vanished=0.5,
-        max_failed=3,
-        retries=7,
-        conn_id="other",
-        frameworks=["DORA"],
-    )
-    ingest = tasks["ingest"].partial_kwargs
-    assert (ingest["concurrency"], ingest["skip_unchanged"], ingest["max_failed"]) == (4, False, 3)
-    assert (tasks["assess"].concurrency, tasks["assess"].max_failed) == (4, 3)
+        concurrency=4, skip_unchanged=False, max_vanished=0.5, max_failed=3, retries=7, conn_id="other",
+        pool="service", max_active_tis_per_dagrun=5, frameworks=["DORA"],
+    )  # fmt: skip
+    ingest, assess = tasks["shard.ingest"], tasks["shard.assess"]
+    assert (ingest.concurrency, ingest.skip_unchanged, ingest.max_failed) == (4, False, 3)
+    assert (assess.concurrency, assess.max_failed) == (4, 3)
     assert tasks["close"].max_vanished == 0.5
-    assert tasks["assess"].frameworks == ["DORA"]
-    assert ingest["conn_id"] == tasks["assess"].conn_id == "other"
+    assert assess.frameworks == ["DORA"]
+    assert ingest.conn_id == assess.conn_id == "other"
     assert {task.retries for task in tasks.values()} == {7}
+    assert {(task.pool, task.max_active_tis_per_dagrun) for task in (ingest, assess)} == {("service", 5)}
 
 
 def test_golden_documents_are_judged_before_others_are_assessed() -> None:
@@ -63,9 +59,9 @@ def test_golden_documents_are_judged_before_others_are_assessed() -> None:
 
 
 def test_night_defers_and_skips_what_has_not_changed() -> None:
-    ingest = tasks_of()["ingest"].partial_kwargs
-    assert ingest["deferrable"] is True
-    assert ingest["skip_unchanged"] == timedelta(days=7)
+    ingest = tasks_of()["shard.ingest"]
+    assert ingest.deferrable is True
+    assert ingest.skip_unchanged == timedelta(days=7)
 
 
 @pytest.mark.skipif(not HAS_FORMS, reason="Airflow before 3.1 has no forms")
@@ -81,9 +77,18 @@ def test_options_of_a_review_reach_its_forms() -> None:
     assert "night.close" in tasks["close_reviewed"].upstream_task_ids
 
 
-@pytest.mark.parametrize("name", ["concurency", "dry_run", "only", "documents", "task_id"])
-def test_unknown_option_is_named(name: str) -> None:
-    with pytest.raises(TypeError, match=name):
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("concurency", " Did you mean concurrency"),
+        ("framework", " Did you mean frameworks"),
+        ("retires", " Did you mean retries"),
+        ("dry_run", ""),
+        ("zzz", "$"),
+    ],
+)
+def test_unknown_option_is_named_with_the_nearest_one(name: str, advice: str) -> None:
+    with pytest.raises(TypeError, match=rf"does not take the parameter {name}\.{advice}"):
         tasks_of(16, **{name: "x"})
     with pytest.raises(ValueError, match="Missing destination"), DAG("nightly", schedule=None):
         compliance_night(sources="/in/", destination="")

@@ -256,14 +256,18 @@ def make_app() -> FastAPI:
         request: Request, root_id: str, root: Root, dag_ids: DagIds, text: str = ""
     ) -> Response:
         text = text[:MAX_QUERY_CHARS].strip()
-        found = await run_blocking(lambda: DocumentTables(Location(root), dag_ids).search(text))
+        found = await run_blocking(
+            lambda: DocumentTables(Location(root), dag_ids, TIMEOUT_SECONDS).search(text)
+        )
         return page("documents.html", request, root_id=root_id, text=text, sources=found, most=MAX_DOCUMENTS)
 
     @app.get("/document/{root_id}")
     async def show_document(
         request: Request, root_id: str, root: Root, source: str, dag_ids: DagIds
     ) -> Response:
-        found = await run_blocking(lambda: DocumentTables(Location(root), dag_ids).read(source))
+        found = await run_blocking(
+            lambda: DocumentTables(Location(root), dag_ids, TIMEOUT_SECONDS).read(source)
+        )
         if not found:
             raise HTTPException(404, "No night has this document.")
         verdicts: dict[tuple[str, str], list[tuple[str, Any]]] = {}

@@ -76,6 +76,14 @@ class Nights:
         with _resumed(self.found[of]["run_id"]):
             self._test(situation, date)
 
+    def lose_shard(self, of: str) -> None:
+        """Remove the list of the second shard of a run."""
+        run = self.found[of]["run_id"]
+        fs = self.base.fs
+        fs.invalidate_cache()
+        (lost,) = [path for path in fs.find(self.base.path) if f"run={run}/_work/shards/00002/00001-" in path]
+        fs.rm_file(lost)
+
     def _test(self, situation: str, date: datetime) -> None:
         run = self.dag.test(**{"execution_date" if is_airflow_2() else "logical_date": date})
         states: dict[str, list[str]] = {}
@@ -157,14 +165,16 @@ def run_situations(nights: Nights) -> None:
     nights.run("changed verdict, no answer", 12)
     before = nights.digest("changed verdict, no answer")
     nights.run("second run of the date", 12, hour=14)
-    nights.clear("cleared assessment", "second run of the date", "night.assess")
+    nights.clear("cleared assessment", "second run of the date", "night.shard.assess")
     assert nights.digest("changed verdict, no answer") == before
+    nights.lose_shard("second run of the date")
+    nights.clear("lost shard", "second run of the date", "night.shard.ingest")
     for day in (5, 6, 7):
         nights.run(f"backfill of day {day}", day)
     nights.write(good, good, "", "")
     nights.run("failed shard", 13)
     nights.write(good, good, f"{bad} At all.", f"{good} At least.")
-    nights.clear("failed shard, repaired", "failed shard", "night.ingest")
+    nights.clear("failed shard, repaired", "failed shard", "night.shard.ingest")
     nights.write(bad, good, f"{bad} At all.", f"{good} At least.")
     nights.service.fail("submit_assessment", status=422, times=None)
     nights.run("failed assessment", 14)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
@@ -26,6 +27,7 @@ from airflow_provider.nights.review.selection import (
 from airflow_provider.runtime.params import optional, outputs_of, required
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.jsonl import parse_line, read_lines, split_number, to_lines
+from airflow_provider.storage.layout import ASSESS_FOLDER
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import digest
 
@@ -34,6 +36,8 @@ log = logging.getLogger(__name__)
 FORMS = "forms"  # beside `findings.jsonl.gz`
 MAX_FINDINGS = 15  # on one form, by default
 READERS = 16
+# The folder of a run, the name of a mapped task, and the instance, as `task_path` names them.
+INSTANCE = re.compile(rf"(.*/{ASSESS_FOLDER}/[^/]+/[^/]+)/([^/]+)-\d+(?:\.loop\d+)?-[0-9a-f]{{12}}/[^/]+")
 NOT_THE_TEXT = ("framework", "other", "judge")  # causes of a change that concern many documents
 
 
@@ -72,9 +76,7 @@ def group_findings(
         raise ComplianceInputError("These findings are grouped already: give those of the assess task.")
     if not tables:
         return []
-    first = [split_number(table)[0] for table in tables]  # a clear may have written others: same forms
-    options = json.dumps([first, only, at_most, by, max_findings])
-    folder = Location.to_write(tables[0].rpartition("/")[0]) / FORMS / digest(options)
+    folder = _folder_of_forms(tables, [only, at_most, by, max_findings])
     earlier = _read_earlier(folder)
     shown = {verdict for verdicts in earlier.values() for verdict in verdicts}
     selection = select(_read_tables(tables), at_most or most * max_findings + 1, only=only, shown=shown)
@@ -113,6 +115,20 @@ def group_findings(
         forms = [{**form, "left_out": beyond} for form in forms]
     log.info("Grouped by %s: %d forms, %d of them new.", by, len(forms), len(added))
     return forms
+
+
+def _folder_of_forms(tables: Sequence[str], options: Sequence[Any]) -> Location:
+    """Return the folder of the forms of these tables, which is the same if a shard is missing.
+
+    It is beside the folders of the instances of the assess task; a clear may have written other tables.
+    """
+    names = sorted({split_number(table)[0] for table in tables})
+    folder = names[0].rpartition("/")[0]
+    instances = list(filter(None, map(INSTANCE.fullmatch, names)))
+    if len(instances) == len(names) and len({match[1] for match in instances}) == 1:
+        folder = instances[0][1]
+        names = sorted({match[2] for match in instances})
+    return Location.to_write(folder) / FORMS / digest(json.dumps([names, *options]))
 
 
 def load_findings(value: Any) -> tuple[Iterator[ReviewedFinding], int | None]:
