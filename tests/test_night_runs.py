@@ -52,10 +52,11 @@ NIGHTS = {
         tasks={
             "shard.ingest": "success failed",
             "shard.assess": "success skipped",
-            "review": "skipped",
             "finish": "upstream_failed",
         },
-        totals={"documents": 2, "skipped": 2, "assessments": 4, "carried": 4, "missing": 1},
+        totals={
+            "documents": 2, "skipped": 2, "assessments": 4, "carried": 4, "vanished": 2, "missing": 1
+        },
         revisions=(1, 2),
     ),
     "backfill of day 5": Expected(totals=FRESH),
@@ -63,10 +64,7 @@ NIGHTS = {
     "backfill of day 7": Expected(totals=CARRIED),
     "failed shard": Expected(
         state="failed",
-        tasks={
-            "shard.ingest": "success failed",
-            "finish": "upstream_failed",
-        },
+        tasks={"shard.ingest": "success failed", "review": "skipped", "finish": "upstream_failed"},
         totals={
             "documents": 4, "skipped": 2, "failed": 2, "assessments": 4, "carried": 4, "failed_tasks": 1
         },
