@@ -1,218 +1,335 @@
-"""10,000 documents in 20 mapped shards on a distributed deployment: Celery workers, PostgreSQL, Redis.
+"""What large nights cost that no night has to run for: `python -m benchmarks.scaling [ROW ...]`.
 
-`python -m benchmarks.scaling`, or with `--documents 1000 --shard 100` for a quick look. Everything is on this
-machine, also the emulator, in a process of its own: the parts take the CPU from each other, so what counts
-for a larger deployment is the CPU that each of them used. `--mapped` is the dear way instead, for comparison:
-each document in a mapped, deferrable task of its own.
+Each row prepares what earlier tasks leave, by the code that leaves it, and measures one step in a process of
+its own: CPU, memory above the imports, and what it asks its store for. `--scale 0.1` takes a tenth of the
+documents.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
+import json
+import logging
+import multiprocessing
+import resource
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from itertools import count, islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from sqlalchemy import create_engine, text
+from airflow_provider.nights.index.nights import EarlierNights, Night, Table, TaskKey, latest_rows
+from airflow_provider.nights.index.ranges import HASH_BITS, hash_of
+from airflow_provider.nights.ingest.shards import list_shards
+from airflow_provider.nights.ingest.sources import resolve
+from airflow_provider.nights.reports.documents import DocumentTables
+from airflow_provider.operators.night import ComplianceCloseNightOperator
+from airflow_provider.storage.jsonl import TableFile
+from airflow_provider.storage.locations import Location
+from benchmarks.comparison import TaskInstance
+from tests.nights.evidence.nights import cell, document, finding
 
-from benchmarks.service import Service, page, text_of
-from tests.deployment.processes import ROOT, members
-from tests.deployment.servers import missing
-from tests.deployment.system import Deployment, deployed
-
-DAGS = Path(__file__).parent / "nightly"
-MAPPED = ROOT / "tests" / "deployment" / "dags"
-TIMEOUT_SECONDS = 3600.0
-WORK = """
-    SELECT xact_commit AS transactions, tup_inserted + tup_updated + tup_deleted AS rows,
-        (SELECT coalesce(sum(length(value::text)), 0) FROM xcom) AS xcom
-    FROM pg_stat_database WHERE datname = current_database()
-"""
-SERVERS = ("postgres", "redis-server")
-
-
-@dataclass
-class Result:
-    """How a run went; all durations in seconds."""
-
-    state: str
-    seconds: float  # of the whole run
-    first: float  # from its start until a first instance of the task was done
-    states: dict[str, int]  # of the task's instances
-    retried: int
-    cpu: dict[str, float]  # of each part
-    longest: float  # instance of the task
-    shortest: float
-    database: dict[str, int]  # what the run did to it, and how large the XComs are
+NIGHTS = 30
+CRITERIA = 6  # of each framework
+FRAMEWORKS = "DORA", "GDPR"
+ASKS = ("cat_file", "open", "ls", "find", "info", "call_s3")  # what a store is asked for
+RATIONALE = "The contract regulates this in a clause of its own, with a period for the transition. " * 2
 
 
-@contextmanager
-def distributed(
-    dags: Path, service: Service, workers: int, settings: Mapping[str, str] | None = None
-) -> Iterator[tuple[Deployment, float]]:
-    """Run a deployment that talks to a service; gives it, and the seconds until it was healthy.
+@dataclass(frozen=True)
+class Row:
+    """A step to measure.
 
-    :param dags: the DAGs folder
-    :param settings: more of Airflow's settings, as environment variables
+    :param prepare: writes what earlier tasks leave below a folder
+    :param measure: does the step
+    :param targets: CPU-seconds or seconds, MiB above imports, requests to the store; None for no target
     """
-    begin = time.monotonic()
-    ours = {
-        "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
-        "AIRFLOW_CONN_COMPLIANCE_DEFAULT": service.connection_json,
-        "PYTHONPATH": str(ROOT),
+
+    what: str
+    prepare: Callable[[Path], None]
+    measure: Callable[[Path], None]
+    cpu: float
+    memory: float
+    requests: int | None = None
+
+
+def source(number: int) -> str:
+    """Return the address of a document."""
+    return f"s3://my_aws@documents/in/{number % 1000:03}/contract-{number:07}.pdf"
+
+
+def nights_of(
+    root: Path, night: int, instance: str, sources: Sequence[str], kind: str = "ingest"
+) -> EarlierNights:
+    """Return the nights that a shard sees."""
+    at = f"2026-{1 + night // 28:02}-{1 + night % 28:02}T00:00:00+00:00"
+    task = TaskKey("nightly", f"night.shard.{kind}", instance)
+    return EarlierNights(Location(f"file://{root}"), kind, Night(at, f"nightly/{night}"), task, sources)
+
+
+def split(documents: int, bits: int) -> list[list[str]]:
+    """Return the documents of each shard."""
+    shards: list[list[str]] = [[] for _ in range(1 << bits)]
+    for number in range(documents):
+        shards[hash_of(source(number)) >> (HASH_BITS - bits)].append(source(number))
+    return shards
+
+
+def publish_entries(root: Path, documents: int, bits: int, nights: int) -> None:
+    """Publish the entries of all shards of many nights."""
+    table = {"manifest": Table(f"file://{root}/none.jsonl", "0")}
+    for number, sources in enumerate(split(documents, bits)):
+        for night in range(nights):
+            nights_of(root, night, str(number), sources).publish(table, sources, "account")
+
+
+def look_up(root: Path, bits: int, documents: int) -> None:
+    """Look for ten new documents of one shard."""
+    sources = [one for one in map(source, range(documents)) if hash_of(one) >> (HASH_BITS - bits) == 1]
+    new = (f"{source(number)}-new" for number in count())
+    wanted = set(islice((one for one in new if hash_of(one) >> (HASH_BITS - bits) == 1), 10))
+    earlier = nights_of(root, NIGHTS + 1, "1", [*sources, *wanted])
+    list(latest_rows(earlier.entries(sources=wanted), "manifest", wanted, lambda row: row.get("source")))
+    assert len(wanted) == 10
+
+
+class Bucket:
+    """Lists a bucket as S3 does, and nothing else."""
+
+    async_impl = True
+
+    def __init__(self, documents: int) -> None:
+        self.documents = documents
+
+    def call_s3(self, method: str, *, ContinuationToken: str = "0", **_: Any) -> Any:  # noqa: N803 - S3's names
+        """Return a page of a thousand."""
+        start = int(ContinuationToken)
+        end = min(self.documents, start + 1000)
+        keys = (source(number).partition("documents/")[2] for number in range(start, end))
+        contents = [{"Key": key, "Size": 1000, "ETag": f'"{number:032x}"'} for number, key in enumerate(keys)]
+        return {"Contents": contents, "IsTruncated": end < self.documents, "NextContinuationToken": str(end)}
+
+    def invalidate_cache(self, *_: Any) -> None:
+        """Do nothing."""
+
+    def _strip_protocol(self, path: str) -> str:
+        return path
+
+
+def list_bucket(folder: Path, documents: int) -> None:
+    """List a bucket; without what boto takes to read the answers of S3."""
+    make = Location.__dict__["fs"].func
+    Location.fs = property(lambda self: Bucket(documents) if self.protocol == "s3" else make(self))  # type: ignore[assignment,method-assign] # a stand-in
+    list_shards("s3://my_aws@documents/in/", f"file://{folder}/out/", None, 1024)
+
+
+def write_list(folder: Path, documents: int) -> None:
+    """Write a list of documents."""
+    with (folder / "list.txt").open("w") as file:
+        file.writelines(f"{source(number)}\n" for number in range(documents))
+
+
+def findings(sources: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield findings with the columns that are long."""
+    more = {"rationale": RATIONALE, "framework_fingerprint": "f" * 64, "cell": "c" * 64, "response_id": "1"}
+    for one in sources:
+        for framework in FRAMEWORKS:
+            for number in range(CRITERIA):
+                yield finding(one, f"{framework}-{number}", framework, uuid="u" * 36, **more)
+
+
+def write_table(location: Location, rows: Iterable[dict[str, Any]]) -> TableFile:
+    """Write a table."""
+    table = TableFile(location)
+    for row in rows:
+        table.add([row])
+    table.complete()
+    table.replace()
+    return table
+
+
+def write_shard(folder: Path, sources: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Write the tables of a shard; return what its tasks return."""
+    place = Location(f"file://{folder}")
+    text = {"path": f"file://{folder}/a.txt", "sha256": "0" * 64}
+    tables = {
+        "manifest": write_table(place / "manifest.jsonl", (document(one, **text) for one in sources)),
+        "assessments": write_table(
+            place / "assessments.jsonl", (cell(one, name) for one in sources for name in FRAMEWORKS)
+        ),
+        "findings": write_table(place / "findings.jsonl.gz", findings(sources)),
     }
-    with (
-        tempfile.TemporaryDirectory(prefix="scaling-") as home,
-        deployed(Path(home), {**ours, **(settings or {})}, workers) as deployment,
-    ):
-        yield deployment, time.monotonic() - begin
+    uris = {name: table.location.uri for name, table in tables.items()}
+    uris["hashes"] = json.dumps({name: table.sha256 for name, table in tables.items()})
+    counts = {"completed": len(sources), "failed": 0, "skipped": 0}
+    return {"manifest": uris["manifest"], **counts}, {**uris, "report": "file:///r.html", "categories": {}}
 
 
-def measure(deployment: Deployment, dag_id: str, task_id: str, **conf: Any) -> Result:
-    """Run a DAG to its end and say how one of its tasks went."""
-    before, worked = usage(deployment), database(deployment)
-    run = deployment.trigger(dag_id, **conf)
-    ended = run.wait_for_end(TIMEOUT_SECONDS)
-    after = usage(deployment)
-    work = {name: number - worked[name] for name, number in database(deployment).items()}
-    tasks = run.tasks(task_id)
-    begin = moment(ended["start_date"])
-    durations = [float(task["duration"] or 0) for task in tasks]
-    return Result(
-        state=ended["state"],
-        seconds=moment(ended["end_date"]) - begin,
-        first=min(moment(task["end_date"]) for task in tasks) - begin,
-        states=dict(Counter(str(task["state"]) for task in tasks)),
-        retried=sum(task["try_number"] > 1 for task in tasks),
-        cpu={name: seconds - before.get(name, 0.0) for name, seconds in after.items()},
-        longest=max(durations),
-        shortest=min(durations),
-        database=work,
+def write_history(root: Path, documents: int, bits: int) -> None:
+    """Write what one shard has left of all nights; that of the others is not read."""
+    [sources] = [sources for number, sources in enumerate(split(documents, bits)) if number == 0]
+    for night in range(NIGHTS):
+        ingested, assessed = write_shard(root / f"dt={night:02}", sources)
+        hashes = json.loads(assessed["hashes"])
+        for kind, name, keys in (("ingest", "manifest", sources), ("assess", "findings", [])):
+            uri = (ingested | assessed)[name]
+            table = {name: Table(uri, hashes[name])}
+            nights_of(root, night, "0", sources, kind).publish(table, keys, "account")
+
+
+def show_document(root: Path, documents: int, bits: int) -> None:
+    """Read what a document's page and `history` show."""
+    one = next(one for one in map(source, range(documents)) if hash_of(one) >> (HASH_BITS - bits) == 0)
+    shown = DocumentTables(Location(f"file://{root}")).read(one)
+    assert [len(night.findings) for night in shown] == [len(FRAMEWORKS) * CRITERIA] * NIGHTS
+
+
+def write_night(root: Path, documents: int, most: int, size: int) -> None:
+    """List a night, and write what the tasks of its shards leave."""
+    write_list(root, documents)
+    uris = list_shards(f"file://{root}/list.txt", f"file://{root}/dt=1/", size, most)
+    outputs = [
+        write_shard(root / "dt=1" / f"{number:05}", list(resolve(uri))) for number, uri in enumerate(uris)
+    ]
+    (root / "outputs.json").write_text(json.dumps(outputs))
+
+
+def close(root: Path) -> None:
+    """Close the night."""
+    ingested, assessed = zip(*json.loads((root / "outputs.json").read_text()), strict=True)
+    destination = f"file://{root}/dt=1/"
+    task = ComplianceCloseNightOperator(
+        task_id="close", ingested=list(ingested), assessed=list(assessed), destination=destination
     )
+    context: Any = {"ti": TaskInstance(), "dag_run": SimpleNamespace(), "outlet_events": {}}
+    result = task.execute(context)
+    assert result["assessments"] == 2 * result["documents"]
 
 
-def database(deployment: Deployment) -> dict[str, int]:
-    """Ask PostgreSQL what it has done so far."""
-    engine = create_engine(deployment.database_url)
-    time.sleep(2)  # its counters are a little late
-    with engine.connect() as connection:
-        row = connection.execute(text(WORK)).mappings().one()
-    engine.dispose()
-    return {name: int(value) for name, value in row.items()}
+def rows(scale: float) -> dict[str, Row]:
+    """Return what there is to measure."""
+    many, some = int(1_000_000 * scale), int(20_000 * scale)
+
+    def look(shards: str, bits: int, nights: int) -> Row:
+        return Row(
+            f"look up 10 new documents, {shards} shards, {nights} nights",
+            lambda root: publish_entries(root, 100 << bits, bits, nights),
+            lambda root: look_up(root, bits, 100 << bits),
+            0.3, 20.0, 2 * nights + 4,
+        )  # fmt: skip
+
+    def page(what: str, documents: int, bits: int, seconds: float) -> Row:
+        return Row(
+            f"page of a document, {what}, {NIGHTS} nights, 12 findings",
+            lambda root: write_history(root, documents, bits),
+            lambda root: show_document(root, documents, bits),
+            seconds, 100.0,
+        )  # fmt: skip
+
+    def closed(documents: int, most: int, size: int) -> Row:
+        return Row(
+            f"close {documents:,} documents x 2 in shards of {size:,}",
+            lambda root: write_night(root, documents, most, size),
+            close, documents * 2e-3, 500.0,
+        )  # fmt: skip
+
+    return {
+        "lookup": look("1,024", 10, NIGHTS),
+        "lookup-more": look("8,192", 13, 2),
+        "list": Row(
+            f"list {many:,} documents of a list",
+            lambda root: write_list(root, many),
+            lambda root: _ignore(list_shards(f"file://{root}/list.txt", f"file://{root}/out/", None, 1024)),
+            10.0, 150.0,
+        ),
+        "bucket": Row(
+            f"list {many:,} documents of a bucket",
+            lambda _: None,
+            lambda root: list_bucket(root, many),
+            10.0, 150.0,
+        ),
+        "page": page(f"{some:,} documents in 32 shards", some, 5, 1.0),
+        "page-one": page(f"{some:,} documents in one shard", some, 0, 3.0),
+        "page-large": page(f"{many:,} documents in 256 shards", many, 8, 3.0),
+        "close": closed(some, 1024, 625),
+        "close-large": closed(5 * some, 1024, 400),
+        "close-shards": closed(some, 4096, 12),
+    }  # fmt: skip
 
 
-def usage(deployment: Deployment) -> dict[str, float]:
-    """Return the CPU seconds of each part so far, with all its children, also those that have ended."""
-    sessions = {name: part.pid for name, part in deployment.parts.items()} | _servers()
-    return {name: sum(_cpu(pid) for pid, _ in members(session)) for name, session in sessions.items()}
+def _ignore(_: object) -> None:
+    """Take a result."""
 
 
-def _servers() -> dict[str, int]:
-    """Find database and broker among the children of this process."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError, ValueError, IndexError):
-            name, fields = (entry / "comm").read_text().strip(), (entry / "stat").read_text()
-            if name in SERVERS and int(fields.rpartition(")")[2].split()[1]) == os.getpid():
-                found[name] = int(entry.name)
-    return found
+def _in_process(work: Callable[[Path], None], folder: Path, *, is_measured: bool) -> dict[str, float]:
+    queue: Any = multiprocessing.get_context("fork").SimpleQueue()
+
+    def run() -> None:
+        logging.disable()
+        asked, before = Counter[str](), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if is_measured:
+            _count(Location(f"file://{folder}").fs, asked)
+        cpu, begin = time.process_time(), time.perf_counter()
+        work(folder)
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        seconds = time.perf_counter() - begin
+        queue.put({
+            "cpu": time.process_time() - cpu, "seconds": seconds, "memory": memory / 1024,
+            "requests": asked.total(),
+        })  # fmt: skip
+
+    process = multiprocessing.get_context("fork").Process(target=run)
+    process.start()
+    process.join()
+    if process.exitcode:
+        raise SystemExit("The step failed.")
+    result: dict[str, float] = queue.get()
+    return result
 
 
-def _cpu(pid: int) -> float:
-    with suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    return 0.0
+def _count(fs: Any, asked: Counter[str]) -> None:
+    def counted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(*arguments: Any, **named: Any) -> Any:
+            asked[name] += 1
+            return call(*arguments, **named)
 
+        return ask
 
-def moment(written: str) -> float:
-    """Read a time of the REST API."""
-    return datetime.fromisoformat(written).timestamp()
+    for name in ASKS:
+        if call := getattr(fs, name, None):
+            setattr(fs, name, counted(name, call))
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Process many documents and print what that took."""
-    parser = argparse.ArgumentParser(description="Many documents on Celery workers")
-    parser.add_argument("--documents", type=int, default=10_000)
-    parser.add_argument("--shard", type=int, default=500, help="documents in one")
-    parser.add_argument("--concurrency", type=int, default=16, help="of a shard")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--jobs", default="seconds:2", help="how the emulator's jobs advance")
-    parser.add_argument("--latency", type=float, default=0.02, help="added to each answer")
-    parser.add_argument("--lists", action="store_true", help="addresses in list files, not by XCom")
-    parser.add_argument("--mapped", action="store_true", help="a task for each document instead of shards")
+    """Measure and print; the result says whether the targets were met."""
+    parser = argparse.ArgumentParser(description="Large nights")
+    parser.add_argument("rows", nargs="*", help=", ".join(rows(1)))
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--folder", help="for what is prepared, such as /dev/shm")
     options = parser.parse_args(arguments)
-    if reason := missing():
-        print(reason)
-        return 1
-    settings = {"BENCH_SHARD": str(options.shard), "BENCH_CONCURRENCY": str(options.concurrency)}
-    with (
-        Service(
-            jobs=options.jobs,
-            latency=options.latency,
-        ) as service,
-        tempfile.TemporaryDirectory(prefix="texts-") as folder,
-        distributed(MAPPED if options.mapped else DAGS, service, options.workers, settings) as (
-            deployment,
-            start,
-        ),
-    ):
-        before = service.cpu()
-        if options.mapped:
-            urls = [page(number) for number in range(options.documents)]
-            result = measure(deployment, "submit_many", "submit", urls=urls)
-        else:
-            result = measure(
-                deployment,
-                "lists" if options.lists else "shards",
-                "ingest",
-                pages=options.documents,
-                folder=f"{folder}/",
-            )
-            _check(Path(folder), options.documents)
-        result.cpu["emulator"] = service.cpu() - before
-        counters = service.counters()
-    _show(options, start, result, counters)
-    return 0 if result.state == "success" else 1
-
-
-def _check(folder: Path, documents: int) -> None:
-    """Count, and look at every hundredth."""
-    found = {each.name[:6]: each for each in folder.glob("*.txt")}
-    assert len(found) == documents, f"{len(found)} texts of {documents} documents"
-    for number in range(0, documents, 100):
-        assert found[f"{number:06}"].read_text() == text_of(page(number))
-
-
-def _show(options: argparse.Namespace, start: float, result: Result, counters: dict[str, Any]) -> None:
-    each = 1000 / options.documents  # from seconds in all to milliseconds per document
-    print(f"{options.documents} documents, {options.workers} Celery workers, jobs of {options.jobs}")
-    print(f"{'healthy after':<32}{start:>8.1f} s")
-    print(f"{'run':<32}{result.seconds:>8.1f} s  {result.state}, {result.states}, {result.retried} retried")
-    print(f"{'first task done after':<32}{result.first:>8.1f} s")
-    print(f"{'a task took':<32}{result.shortest:>8.1f} s to {result.longest:.1f} s")
-    print(f"{'documents per second':<32}{options.documents / result.seconds:>8.2f}")
-    operations = {name: sum(answers.values()) for name, answers in counters["operations"].items()}
-    print(
-        f"{'requests':<32}{counters['total']:>8}    {counters['total'] / options.documents:.3f} per document"
-    )
-    print(f"{'':<32}{'':>8}    {operations}")
-    print(f"{'most requests at a time':<32}{counters['max_in_flight']:>8}")
-    print(f"{'logins':<32}{counters['logins']:>8}    {counters['refreshes']} renewals")
-    work = result.database
-    print(f"{'database':<32}{work['transactions']:>8}    transactions, {work['rows']} rows written")
-    print(f"{'XComs':<32}{work['xcom'] / 1000:>8.0f} kB")
-    for name, seconds in sorted(result.cpu.items(), key=lambda item: -item[1]):
-        print(f"{'CPU of ' + name:<32}{seconds:>8.1f} s  {seconds * each:.2f} ms per document")
-    print(f"{'CPU in all':<32}{sum(result.cpu.values()):>8.1f} s  on {os.cpu_count()} cores", flush=True)
+    is_good = True
+    for name, row in rows(options.scale).items():
+        if options.rows and name not in options.rows:
+            continue
+        with tempfile.TemporaryDirectory(prefix="scaling-", dir=options.folder) as folder:
+            _in_process(row.prepare, Path(folder), is_measured=False)
+            found = _in_process(row.measure, Path(folder), is_measured=True)
+        within = found["cpu"] <= row.cpu and found["memory"] <= row.memory
+        within = within and (row.requests is None or found["requests"] <= row.requests)
+        is_good = is_good and within
+        print(
+            f"{row.what:<64} {found['cpu']:>7.2f} CPU-s (at most {row.cpu:g}) {found['seconds']:>7.2f} s "
+            f"{found['memory']:>6.0f} MiB (at most {row.memory:g}) {found['requests']:>6.0f} requests"
+            f"{'' if row.requests is None else f' (at most {row.requests})'}"
+            f" {'good' if within else 'MISSED'}",
+            flush=True,
+        )
+    return not is_good
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.scaling import DAGS, distributed, moment, usage
+from benchmarks.distributed import DAGS, distributed, moment, usage
 from benchmarks.service import Service, page, text_of
 from tests.deployment.servers import missing
 from tests.deployment.system import Deployment, Run
