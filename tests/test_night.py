@@ -48,10 +48,9 @@ def test_golden_documents_are_judged_before_others_are_assessed() -> None:
     assert (assess.frameworks, assess.changed_only, assess.max_failed) == (["DORA"], False, 1.0)
     assert (ingest.upstream_task_ids, assess.upstream_task_ids) == (set(), {"night.ingest_golden"})
     assert (judge.upstream_task_ids, judge.on_drift) == ({"night.assess_golden"}, "fail")
-    assert "night.judge" in tasks["assess"].upstream_task_ids & tasks["close"].upstream_task_ids
-    assert tasks["close"]._night_tasks() == (
-        {"night.ingest", "night.assess", "night.judge"}, {"night.ingest", "night.assess", "night.judge"}
-    )  # fmt: skip
+    assert "night.judge" in tasks["shard.assess"].upstream_task_ids & tasks["close"].upstream_task_ids
+    of_night = {"night.shard.ingest", "night.shard.assess", "night.judge"}
+    assert tasks["close"]._night_tasks() == (of_night, of_night)
     rows = [{"source": "/a.pdf"}, {"source": "/a.pdf"}]
     assert tasks_of(golden=rows)["ingest_golden"].sources == ["/a.pdf", "/a.pdf"]
     with pytest.raises(ComplianceInputError, match="golden must be"):
