@@ -18,7 +18,7 @@ STATES = {"drifted": "drifted", "worthless": "no better than chance", "inconsist
 class JudgeStats:
     """Collects what the section about the judge shows: every criterion and document once.
 
-    Each instance of a mapped task has assessed the same golden documents.
+    Without golden documents, each instance of a mapped assess task has counted the same decisions.
     """
 
     _rows: dict[tuple[str, ...], Row] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class JudgeStats:
         """Add a row of `agreement.jsonl` or `golden.jsonl`."""
         key = tuple(str(row.get(name)) for name in ("framework", "criterion", "source"))
         if "cases" not in row:
-            if not row.get("repeat") and row.get("before") not in (None, row.get("category")):
+            if row.get("reference") not in (None, row.get("category")):
                 self._moved.setdefault(key, row)
             return
         is_new = key not in self._rows or row.get("state") == "drifted"
@@ -42,15 +42,17 @@ class JudgeStats:
 
     @property
     def moved(self) -> list[Row]:
-        """Rows of `golden.jsonl` whose verdict is another one than in the previous night."""
+        """Rows of `golden.jsonl` whose verdict is another one than the reference."""
         return list(self._moved.values())[:MAX_MOVED]
 
     @property
     def numbers(self) -> Counter[str]:
         """Cases that were `agreed` and `disagreed` on, and criteria that have `drifted`."""
-        counts = Counter(drifted=sum(row.get("state") == "drifted" for row in self._rows.values()))
+        counts: Counter[str] = Counter()
         for row in self._rows.values():
-            if row.get("criterion") is None:  # a whole framework
+            if row.get("criterion") is not None:
+                counts["drifted"] += row.get("state") == "drifted"
+            else:  # a whole framework
                 cases, agreed = (int(row.get(name) or 0) for name in ("cases", "agreed"))
                 counts.update(agreed=agreed, disagreed=cases - agreed)
         return +counts
