@@ -317,7 +317,8 @@ def test_an_attempt_that_has_lost_its_lease_deletes_nothing(
         return read(self)
 
     monkeypatch.setattr(deletes.PendingDeletes, "read", lose)
-    assert night_attempts(1).run(ingest(tmp_path, sources))["deleted"] == 0
+    with pytest.raises(exc.ComplianceSupersededError):
+        night_attempts(1).run(ingest(tmp_path, sources))
     assert (len(service.jobs()), service.count("cancel")) == (4, 0)
 
 
