@@ -216,7 +216,7 @@ def agreement_rows(
     """Return the rows of `agreement.jsonl`: one for each framework, without a criterion, and its criteria.
 
     :param golden: rows of `golden.jsonl`
-    :param decisions: of experts, in earlier nights
+    :param decisions: of experts, in earlier nights; those made by the switch of a form prove no agreement
     """
     checks = {(one.framework, one.criterion or ""): one for one in judged}
     cases: dict[tuple[str, str], list[Case]] = {}
@@ -234,7 +234,7 @@ def agreement_rows(
     golden_cases = {key: len(some) for key, some in cases.items()}
     for (_, criterion), decision in decisions.items():
         about = decision["framework"], criterion, decision.get("text_sha256")
-        if decision["expert_category"] and about not in known:
+        if decision["expert_category"] and about not in known and decision.get("is_single", True):
             add(decision["framework"], criterion, decision["expert_category"], decision["category_before"])
     rows = []
     for (framework, criterion), some in sorted(cases.items()):

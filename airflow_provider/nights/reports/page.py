@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_SOURCE_LENGTH = 2000
+MIN_KAPPA_CASES = 20  # from which on a page shows it: below, chance decides
 MAX_SOURCE_CHARS = 300  # that are kept of many
 SHOWN = sorted(CATEGORIES, key=lambda category: category is UNKNOWN)  # in this order
 LEGEND = {category.style: category.words for category in SHOWN}
@@ -285,6 +286,7 @@ def _environment() -> Environment:
         digest = b64encode(sha256(text.encode()).digest()).decode()
         environment.globals.update({name: text, f"{name}_digest": f"sha256-{digest}"})
     environment.globals |= {"legend": LEGEND, "causes": CAUSES, "bad": BAD}
+    environment.globals |= {"min_kappa_cases": MIN_KAPPA_CASES}
     environment.globals |= {"outcomes_of_feedback": FEEDBACK, "state_words": {one: one for one in STATES}}
     environment.globals |= {"outcome_words": DOCUMENTS}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}

@@ -108,6 +108,7 @@ def read_decisions(nights: EarlierNights) -> dict[tuple[str, str], dict[str, Any
             "expert_rationale": str(row["rational_feedback"] or ""),
             "decided_at": str(row["decided_at"]),
             "category_before": row["category_before"],
+            "is_single": row["decision"] != "agreed",  # which the switch of a form does with all the rest
         }
         if found.get(key, decision)["decided_at"] <= decision["decided_at"]:
             found[key] = decision

@@ -243,7 +243,7 @@ def test_agreement_comes_from_golden_documents_and_decisions() -> None:
     values = [("DORA", "a", "MISSING", "MISSING"), ("DORA", "b", None, "MISSING")]
     golden = [{**dict(zip(names, row, strict=True)), "text_sha256": "t0"} for row in values]
     decided = [("DORA", "missing", "t1"), ("GDPR", "", "t2"), ("DORA", "missing", "t0")]  # the last is golden
-    decisions = {
+    decisions: dict[tuple[str, str], dict[str, Any]] = {
         (f"cell {text}", "a"): {
             "framework": framework,
             "expert_category": category,
@@ -252,6 +252,11 @@ def test_agreement_comes_from_golden_documents_and_decisions() -> None:
         }
         for framework, category, text in decided
     }
+    decisions["cell t3", "a"] = {
+        **decisions["cell t1", "a"],
+        "text_sha256": "t3",
+        "is_single": False,
+    }  # the switch
     row = {"changes": 2, "nights": 5, "lasts": 0}
     judged = [JudgedGroup("1", "DORA", "a", {"s": [row]}, state=INCONSISTENT)]
     rows = agreement_rows("2026-03-01", golden, decisions, judged)

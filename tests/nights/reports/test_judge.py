@@ -12,7 +12,7 @@ GOOD, MISSING = "SUFFICIENTLY_REGULATED", "MISSING"
 
 
 def row(criterion: str | None, **changes: Any) -> dict[str, Any]:
-    numbers = {"cases": 10, "agreed": 9, "agreement": 0.9, "base_rate": 0.9, "kappa": 0.0}
+    numbers = {"cases": 20, "agreed": 18, "agreement": 0.9, "base_rate": 0.9, "kappa": 0.0}
     states = {"worthless": False, "state": "steady", "compared": 4, "moved": 0}
     return {"framework": "DORA", "criterion": criterion, **numbers, **states, **changes}
 
@@ -38,6 +38,8 @@ def test_worthless_and_inconsistent_criteria_have_a_badge() -> None:
     for text in ("90 %", "0.00", "no better than chance", "inconsistent", ">audit"):
         assert text in page
     assert ">data" not in page  # nothing is known about it
+    assert ">0.00</td>" in page
+    assert ">0.00</td>" not in render(row("exit", cases=19))  # few cases prove nothing
 
 
 def test_drifted_criterion_is_shown_with_documents_before_and_now() -> None:
@@ -57,7 +59,7 @@ def test_rows_of_a_mapped_task_count_once_and_a_drift_in_any_of_them_is_shown() 
     whole = row(None, state="drifted")
     night = Night(judged=[row(None), row("exit"), moved(), whole, drift, moved(), row("exit")])
     page = night.render()
-    assert night.judge.numbers == {"agreed": 9, "disagreed": 1, "drifted": 1}
+    assert night.judge.numbers == {"agreed": 18, "disagreed": 2, "drifted": 1}
     assert page.count("<b>Drifted:</b>") == page.count('data-label="Before"') == 1
     assert page.count("<b>DORA</b>") == 1
 

@@ -76,6 +76,7 @@ def test_decisions_are_written_beside_the_findings_and_read_by_the_next_night(tm
             "expert_rationale": "Annex 4.",
             "decided_at": "2026-03-01T09:00:00+00:00",
             "category_before": "MISSING",
+            "is_single": True,
         }
     }
     write(*rows[:1])  # a later attempt replaces what it has written
