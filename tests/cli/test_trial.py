@@ -134,6 +134,16 @@ def test_a_service_that_keeps_to_the_contract_needs_no_extras(
     assert (printed.code, {line["status"] for line in printed.lines}) == (0, {"OK"})
     assert printed.lines[-1]["message"] == "fit the service as they are"
     assert emulated_service.jobs() == emulated_service.assessments() == []
+    said = {line["name"]: line["message"] for line in printed.lines}
+    steps = (
+        "submit, job status, job result, batch of one, list of frameworks, assessment, assessment status, "
+        "assessment result, unknown job, cancel assessment, refresh, cancel job, cancelled job, Retry-After, "
+        "connection extras"
+    )
+    assert list(said)[-15:] == steps.split(", ")
+    assert said["submit"].endswith("; with a Location")
+    assert said["list of frameworks"].endswith("2 are listed: DORA, GDPR")
+    assert said["Retry-After"] == "not seen: the service throttled nothing"
 
 
 @pytest.mark.parametrize(
@@ -216,6 +226,18 @@ def test_a_service_that_would_stop_tasks_or_keep_them_waiting_is_a_problem(
     assert sorted(foreign.deleted) == sorted(foreign.polled)
 
 
+@pytest.mark.parametrize("foreign", [TicketService], indirect=True)
+def test_results_without_findings_are_a_warning(
+    foreign: TicketService, document: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreign, "report", lambda request, number: Reply(200, {"results": []}))
+    lines = {
+        line["name"]: line for line in call("doctor", "--json", "--try", document, "--assess", "DORA").lines
+    }
+    assert (lines["assessment status"]["status"], lines["assessment result"]["status"]) == ("OK", "WARNING")
+    assert "proves nothing" in lines["assessment result"]["message"]
+
+
 def with_empty_texts(service: TicketService, monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = lambda: Reply(200, None, b" ", {"Content-Type": "text/plain"})  # noqa: E731
     routes = {**service.routes, f"GET {CONTENT}/([^/]+)/content": lambda _, number: nothing()}
@@ -267,7 +289,11 @@ def test_payload_of_the_connection_is_used(
     emulated_service: Emulator, document: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = json.loads(emulated_service.connection_json)
-    template = {"contentUuid": "{document[uuid]}", "framework": "{framework[codeName]}", "mark": "of ours"}
+    template = {
+        "contentUuid": "{document[uuid]}",
+        "framework": "{framework[codeName]}",
+        "mark": "{document[source]} {document[file_name]}",
+    }
     connection["extra"]["assessment_payload"] = template
     monkeypatch.setenv(VARIABLE, json.dumps(connection))
     emulated_service.fail("submit_assessment", status=422)
