@@ -14,6 +14,8 @@ MAX_ADDRESS_CHARS = 16_384  # no server takes more; a longer one is replaced as 
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _WEB = frozenset({"http", "https", "ftp", "ftps", "ws", "wss"})  # elsewhere, `name@` is an Airflow connection
+# An Airflow connection, and nothing else that could be a secret: most addresses in object stores are so.
+_PLAIN = re.compile(r"[\w.-]+@[^?#;@%&~]*")
 _STAND_IN = re.compile(r"redacted(?:-[0-9a-f]{12})?")
 _REDACTED = re.compile(r"\bsignature=redacted(?=[&#]|$)|\bredacted-[0-9a-f]{12}(?=[@?&#;/]|$)")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -117,7 +119,9 @@ class _Redaction:
             return
         if len(address) > MAX_ADDRESS_CHARS:
             self.result = f"{scheme}://redacted-{_digest(address)}"
-        elif re.search(r"[?#;@%]|eyJ", rest):
+        elif re.search(r"[?#;@%]|eyJ", rest) and not (
+            _PLAIN.fullmatch(rest) and "eyJ" not in rest and scheme.lower() not in _WEB
+        ):
             self.result = f"{scheme}://{self._redact(rest, is_web=scheme.lower() in _WEB)}"
 
     def _redact(self, rest: str, *, is_web: bool) -> str:

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 SHARD_SIZE = 1000  # documents, as long as Airflow maps as many shards
 BUCKET_BITS = 8
-BUFFER_BYTES = 1 << 16  # of a bucket, before it goes to the disk
+BUFFER_ROWS = 256  # of a bucket, before they go to the disk
 # Of a list file: how many shards there are, the position of this one among those that have documents, and its
 # number, which says which hashes it has.
 LIST_NAME = re.compile(r"(\d{5})-(\d{5})-[0-9a-f]+\.jsonl")
@@ -153,7 +153,7 @@ class _Buckets:
     def __init__(self, folder: Path) -> None:
         self.total, self.secret = 0, ""
         self._folder = folder
-        self._buffers = [bytearray() for _ in range(1 << BUCKET_BITS)]
+        self._buffers: list[list[tuple[Any, ...]]] = [[] for _ in range(1 << BUCKET_BITS)]
 
     def add(self, found: Found) -> None:
         """Add a document."""
@@ -163,10 +163,10 @@ class _Buckets:
         hashed = hash_of(address)
         bucket = hashed >> (HASH_BITS - BUCKET_BITS)
         buffer = self._buffers[bucket]
-        buffer += marshal.dumps((hashed, *found))
-        if len(buffer) >= BUFFER_BYTES:
+        buffer.append((hashed, *found))
+        if len(buffer) >= BUFFER_ROWS:
             with self._file(bucket).open("ab") as file:
-                file.write(buffer)
+                marshal.dump(buffer, file)
             buffer.clear()
         self.total += 1
 
@@ -183,12 +183,11 @@ class _Buckets:
                 yield number, merge(sorted(documents))
 
     def _read(self, bucket: int) -> Iterator[Any]:
-        path = self._file(bucket)
-        with path.open("ab") as file:
-            file.write(self._buffers[bucket])
-        with path.open("rb") as file:
-            while file.peek(1):
-                yield marshal.load(file)  # noqa: S302 - written above
+        if (path := self._file(bucket)).exists():
+            with path.open("rb") as file:
+                while file.peek(1):
+                    yield from marshal.load(file)  # noqa: S302 - written above
+        yield from self._buffers[bucket]
 
     def _file(self, bucket: int) -> Path:
         return self._folder / str(bucket)

@@ -39,6 +39,8 @@ DOCUMENTS = (".pdf", ".docx")
 TEMPORARY_PREFIXES = ("~$", "._")  # of temporary files of Word and macOS
 TEMPORARY_FOLDER = "__MACOSX"
 PATTERN = frozenset("*?[")
+# What may be many documents: a pattern, a folder or a list.
+MANY = re.compile(r"[*?\[]|/$|\.(?:jsonl|jsonl\.gz|ndjson|txt|lst)$", re.IGNORECASE)
 DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 Listed = tuple[str, Mapping[str, Any]]  # a path or URI, and what its store says of it
@@ -130,11 +132,11 @@ def _expand(
     source: str, places: Iterator[int], *, version: str = "", is_listed: bool = True
 ) -> Iterator[Found]:
     place = next(places)
-    has_pattern, is_list = not PATTERN.isdisjoint(source), source.lower().endswith(LISTS)
     one = Found(place, normalize(source), version)
-    if not (has_pattern or is_list or source.endswith("/")) or is_page(source) or WINDOWS_PATH.match(source):
+    if not MANY.search(source) or is_page(source) or WINDOWS_PATH.match(source):
         yield one
         return
+    has_pattern, is_list = not PATTERN.isdisjoint(source), source.lower().endswith(LISTS)
     try:
         location = Location(source)
     except ComplianceInputError:
@@ -163,7 +165,10 @@ def _expand(
         raise ComplianceInputError(f"'{location}' is a list in a list: add it to `sources` itself.")
     else:
         for line, known in _listed(location):
-            yield from _expand(line, places, version=known)
+            if MANY.search(line):
+                yield from _expand(line, places, version=known)
+            else:
+                yield Found(next(places), normalize(line), known)
 
 
 def _is_store(location: Location) -> bool:

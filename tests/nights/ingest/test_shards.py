@@ -62,7 +62,7 @@ def test_shards_split_the_hashes_evenly_also_by_way_of_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spilled: bool
 ) -> None:
     if spilled:
-        monkeypatch.setattr(shards, "BUFFER_BYTES", 1)
+        monkeypatch.setattr(shards, "BUFFER_ROWS", 1)
     sources = [f"s3://aws@in/{number}.pdf" for number in range(3000)]
     for size, count in ((1, 3000), (100, 32), (None, 4), (5000, 1)):
         found = documents(list_shards(sources, f"{tmp_path}/{size}-{spilled}/", size, 1 << 13))
