@@ -11,12 +11,11 @@ import secrets
 import stat
 import tempfile
 import time
-from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from pydantic import SecretStr
@@ -29,12 +28,9 @@ if TYPE_CHECKING:
 
 DIRECTORY_NAME = "airflow-provider-compliance"
 PRIVATE, PRIVATE_FILE = 0o700, 0o600
-FORMAT = 1
 MAX_FILE_BYTES = 8 * 1024**2
-MAX_ENTRIES = 4  # of one login, with different passwords: some processes still have the previous one
-LEFTOVER_SECONDS = 60.0  # a temporary file that is older was left by a crash
-TEMPORARY = ".tmp"
-SALT_BYTES, NONCE_BYTES, KEY_BYTES = 16, 12, 32
+UNUSED_SECONDS = 86_400.0  # an older file was left by a crash, or is of a password that was changed
+NAME_BYTES, NONCE_BYTES, KEY_BYTES = 16, 12, 32
 # About five milliseconds and 1 MB: it slows down who guesses a weak password, with a file that was copied.
 SCRYPT = {"n": 2**10, "r": 8, "p": 1}
 
@@ -70,92 +66,76 @@ def _log_once(problem: str, *, shares_tokens: bool) -> None:
         log.info("Refused credentials are not remembered for other processes: %s", problem)
 
 
+@lru_cache(maxsize=16)
+def _derive(settings: Settings) -> tuple[str, AESGCM]:
+    """Return the name of the file of these credentials, and the cipher for what it contains."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    has_user = settings.grant_type == PASSWORD
+    login = [settings.token_url, settings.client_id, settings.grant_type, has_user and settings.username]
+    keys = [has_user and settings.password.get_secret_value(), settings.client_secret.get_secret_value()]
+    salt, material = (json.dumps(values).encode() for values in (login, keys))
+    derived = hashlib.scrypt(material, salt=salt, **SCRYPT, dklen=NAME_BYTES + KEY_BYTES)
+    kind = "tokens" if settings.share_tokens else "login"
+    return f"{kind}-{derived[:NAME_BYTES].hex()}", AESGCM(derived[NAME_BYTES:])
+
+
 class TokenFile:
-    """A `TokenStore` of one login, for all processes with the same credentials.
+    """A `TokenStore` of all processes with the same credentials.
 
     :param directory: a directory that no other user can access
-    :param settings: the credentials, from which the key is derived
+    :param settings: the credentials, from which name and key are derived
     """
 
     def __init__(self, directory: Path, settings: Settings) -> None:
         self._directory, self._settings = directory, settings
-        user = settings.username if settings.grant_type == PASSWORD else ""
-        login = [FORMAT, settings.token_url, settings.client_id, user, settings.grant_type]
-        kind = "tokens" if settings.share_tokens else "login"
-        self._name = f"{kind}-{hashlib.sha256(json.dumps(login).encode()).hexdigest()[:32]}"
-        self._cipher: tuple[bytes, AESGCM] | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return TokenFile, (self._directory, self._settings)  # without the key
 
     @property
     def path(self) -> Path:
         """The file."""
-        return self._directory / self._name
+        return self._directory / _derive(self._settings)[0]
 
     def try_lock(self) -> FileLock | None:
         """Return the lock, or None while another process has it."""
         try:
             with private_directory(self._directory) as directory:
-                return FileLock.try_acquire(directory, f"{self._name}.lock")
+                return FileLock.try_acquire(directory, f"{self.path.name}.lock")
         except OSError as error:
             self._warn("can't be locked", error)
             raise TokenStoreError from None
 
     def load(self) -> SecretStr | None:
         """Return the last snapshot of these credentials; None if there is none that can be read."""
+        from cryptography.exceptions import InvalidTag
+
+        name, cipher = _derive(self._settings)
         try:
             with private_directory(self._directory) as directory:
-                salt, entries = _read(directory, self._name)
+                data = _read(directory, name)
+            return SecretStr(cipher.decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], name.encode()).decode())
         except OSError as error:
             self._warn("can't be read", error)
-            return None
-        found = (self._decrypt(salt, entry) for entry in entries)
-        return next((snapshot for snapshot in found if snapshot), None)
+        except (InvalidTag, ValueError):  # missing or damaged
+            pass
+        return None
 
     def save(self, snapshot: SecretStr) -> None:
-        """Replace the snapshot of these credentials; keep those of others."""
+        """Replace the snapshot of these credentials."""
+        name, cipher = _derive(self._settings)
+        nonce = os.urandom(NONCE_BYTES)
+        data = nonce + cipher.encrypt(nonce, snapshot.get_secret_value().encode(), name.encode())
         try:
             with private_directory(self._directory) as directory:
                 try:
-                    salt, entries = _read(directory, self._name)
-                    others = [entry for entry in entries if not self._decrypt(salt, entry)]
-                    entries = [self._encrypt(salt, snapshot), *others][:MAX_ENTRIES]
-                    _remove_leftovers(directory, self._name)
-                    _replace(directory, self._name, salt, *entries)
+                    _remove_unused(directory)
+                    _replace(directory, name, data)
                 except OSError:
                     # Its refresh token may be used up: better none than an outdated one.
                     with suppress(OSError):
-                        os.unlink(self._name, dir_fd=directory)
+                        os.unlink(name, dir_fd=directory)
                     raise
         except OSError as error:
             self._warn("can't be written", error)
-
-    def _encrypt(self, salt: bytes, snapshot: SecretStr) -> bytes:
-        nonce = os.urandom(NONCE_BYTES)
-        return nonce + self._cipher_for(salt).encrypt(
-            nonce, snapshot.get_secret_value().encode(), self._name.encode()
-        )
-
-    def _decrypt(self, salt: bytes, entry: bytes) -> SecretStr | None:
-        from cryptography.exceptions import InvalidTag
-
-        try:
-            nonce, data = entry[:NONCE_BYTES], entry[NONCE_BYTES:]
-            return SecretStr(self._cipher_for(salt).decrypt(nonce, data, self._name.encode()).decode())
-        except (InvalidTag, ValueError):  # another password, or damaged
-            return None
-
-    def _cipher_for(self, salt: bytes) -> AESGCM:
-        """Derive the key once per process: the salt stays as long as the file is intact."""
-        if self._cipher is None or self._cipher[0] != salt:
-            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-            settings = self._settings
-            password = settings.password.get_secret_value() if settings.grant_type == PASSWORD else ""
-            material = json.dumps([password, settings.client_secret.get_secret_value()]).encode()
-            self._cipher = salt, AESGCM(hashlib.scrypt(material, salt=salt, **SCRYPT, dklen=KEY_BYTES))
-        return self._cipher[1]
 
     def _warn(self, problem: str, error: OSError) -> None:
         reason = error.strerror or error
@@ -163,31 +143,20 @@ class TokenFile:
         _log_once(text, shares_tokens=self._settings.share_tokens)
 
 
-def _read(directory: int, name: str) -> tuple[bytes, list[bytes]]:
-    """Return the salt of all keys in a file, and an encrypted snapshot for each password.
-
-    A file that is missing, damaged or foreign has a new salt, and no snapshots.
-    """
-    try:
+def _read(directory: int, name: str) -> bytes:
+    """Return what a file contains; nothing if it is missing or foreign."""
+    with suppress(OSError):
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
         try:
-            size = check_private_file(descriptor).st_size
-            record = json.loads(os.read(descriptor, size) if size <= MAX_FILE_BYTES else b"")
+            return os.read(descriptor, MAX_FILE_BYTES)
         finally:
             os.close(descriptor)
-        salt, *entries = (b64decode(text, validate=True) for text in (record["salt"], *record["entries"]))
-        if record["format"] == FORMAT:
-            return salt, entries
-    except (OSError, KeyError, TypeError, ValueError, RecursionError):
-        pass
-    return os.urandom(SALT_BYTES), []
+    return b""
 
 
-def _replace(directory: int, name: str, *parts: bytes) -> None:
+def _replace(directory: int, name: str, data: bytes) -> None:
     """Write a file atomically; without fsync, because after a power failure a login is due anyway."""
-    salt, *entries = (b64encode(part).decode() for part in parts)
-    data = json.dumps({"format": FORMAT, "salt": salt, "entries": entries}).encode()
-    temporary = f"{name}.{secrets.token_hex(8)}{TEMPORARY}"
+    temporary = f"{name}.{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     descriptor = os.open(temporary, flags, PRIVATE_FILE, dir_fd=directory)
     try:
@@ -200,17 +169,13 @@ def _replace(directory: int, name: str, *parts: bytes) -> None:
         raise
 
 
-def _remove_leftovers(directory: int, name: str) -> None:
-    """Remove what crashed processes have left, but not what one may be writing without the lock."""
-    oldest = time.time() - LEFTOVER_SECONDS
+def _remove_unused(directory: int) -> None:
+    """Remove old files, but no lock: to remove it would let two have it."""
+    oldest = time.time() - UNUSED_SECONDS
     for file in os.listdir(directory):
-        if file.startswith(f"{name}.") and file.endswith(TEMPORARY):
-            with suppress(OSError):
-                if os.stat(file, dir_fd=directory, follow_symlinks=False).st_mtime < oldest:
-                    os.unlink(file, dir_fd=directory)
-
-
-# -- files that no other user can access
+        with suppress(OSError):
+            if not file.endswith(".lock") and os.lstat(file, dir_fd=directory).st_mtime < oldest:
+                os.unlink(file, dir_fd=directory)
 
 
 class FileLock:
@@ -228,15 +193,14 @@ class FileLock:
         """Return the lock, or None while another process has it; an OSError if there can't be one.
 
         :param directory: descriptor of a private directory
-        :param name: the file in it; it stays there, because to remove it would let two have the lock
+        :param name: the file in it, which stays there
         """
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
         lock = cls(os.open(name, flags, PRIVATE_FILE, dir_fd=directory))
         try:
-            found = check_private_file(lock._descriptor)
             fcntl.flock(lock._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # A cleaner of temporary files that removes the file also removes the lock.
-            if os.stat(name, dir_fd=directory, follow_symlinks=False).st_ino == found.st_ino:
+            if os.lstat(name, dir_fd=directory).st_ino == os.fstat(lock._descriptor).st_ino:
                 return lock
         except (BlockingIOError, FileNotFoundError):
             pass
@@ -273,14 +237,6 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def check_private_file(descriptor: int) -> os.stat_result:
-    """Return the state of a file that no other user can have read or written; any other is an error."""
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
-        raise PermissionError("it is not a regular file that only this user can access")
-    return found
 
 
 def runtime_directory() -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
-import json
 import os
 import pickle
 import stat
@@ -27,7 +26,6 @@ from tests.client.test_secrets import SECRETS, everything_logged, shown
 from tests.client.test_token_use import FRAMEWORKS
 from tests.support import values
 from tests.support.service import Received, Reply, Service
-from tests.support.values import CLIENT_SECRET, PASSWORD
 
 __all__ = ["everything_logged"]
 settings_for = partial(values.settings_for, share_tokens=True)
@@ -75,7 +73,7 @@ def test_processes_share_one_login(start: Start, service: Service, directory: Pa
     assert service.grants() == ["password"]
     assert {r.token for r in service.requests_to(FRAMEWORKS)} == {"access-1"}
     assert {stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()} == {0o600}
-    stored = b"".join(path.read_bytes() for path in directory.iterdir()).decode()
+    stored = b"".join(path.read_bytes() for path in directory.iterdir()).decode(errors="replace")
     assert not [
         secret for secret in (*SECRETS, "alice", "partner", "token_url", service.url) if secret in stored
     ]
@@ -101,37 +99,32 @@ def test_a_wrong_password_is_tried_once_and_a_changed_one_at_once(
     assert service.grants() == ["password"] * 2
 
 
-def test_other_logins_have_other_files(directory: Path) -> None:
-    url = "https://api.example.com"
-    changes: list[dict[str, Any]] = [
-        {},
+@pytest.mark.parametrize(
+    "change",
+    [
         {"token_url": "https://id.example.com/other"},
         {"client_id": "other"},
         {"username": "bob"},
+        {"password": SecretStr("other")},
+        {"client_secret": SecretStr("other")},
         {"grant_type": CLIENT_CREDENTIALS},
-    ]
-    assert len({TokenFile(directory, settings_for(url, **each)).path for each in changes}) == len(changes)
-    same: list[dict[str, Any]] = [{"timeout": 1.0}, {"password": SecretStr("other")}, {"name": "other"}]
-    assert len({TokenFile(directory, settings_for(url, **each)).path for each in [{}, *same]}) == 1
-
-
-@pytest.mark.parametrize("change", ["password", "client_secret"])
-def test_only_the_same_secrets_decrypt_it(file: TokenFile, directory: Path, change: str) -> None:
+        {"share_tokens": False},
+    ],
+)
+def test_other_credentials_have_another_file_and_another_key(
+    file: TokenFile, directory: Path, change: dict[str, Any]
+) -> None:
     file.save(SNAPSHOT)
-    other = TokenFile(directory, settings_for("https://api.example.com", **{change: SecretStr("other")}))
+    other = TokenFile(directory, settings_for("https://api.example.com", **change))
     assert other.load() is None
-    assert other.path == file.path
-    assert file.load() == SNAPSHOT
+    file.path.rename(other.path)
+    assert other.load() is None
 
 
-def test_entries_of_old_passwords_do_not_pile_up(directory: Path) -> None:
-    files = [
-        TokenFile(directory, settings_for("https://x.example", password=SecretStr(f"p{number}")))
-        for number in range(6)
-    ]
-    for each in files:
-        each.save(SNAPSHOT)
-    assert [each.load() is not None for each in files] == [False] * 2 + [True] * 4
+def test_other_settings_have_the_same_file(file: TokenFile, directory: Path) -> None:
+    file.save(SNAPSHOT)
+    other = settings_for("https://api.example.com", timeout=1.0, name="other")
+    assert TokenFile(directory, other).load() == SNAPSHOT
 
 
 def test_a_key_is_derived_once(file: TokenFile, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,38 +181,14 @@ def symlink(path: Path) -> None:
     path.symlink_to("elsewhere")
 
 
-def another_format(path: Path) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
-
-
-def another_entry(path: Path) -> None:
-    record = json.loads(path.read_text())
-    path.write_text(json.dumps({**record, "entries": ["AAAA", record["entries"][0][:-8] + "AAAAAAA="]}))
-
-
-def another_owner(path: Path) -> None:
-    if os.geteuid():
-        pytest.skip("only root can give files away")
-    os.chown(path, 12345, 12345)
-
-
 DAMAGES: dict[str, Damage] = {
     "missing": lambda path: path.unlink(),
     "empty": lambda path: path.write_bytes(b""),
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-20]),
     "binary": lambda path: path.write_bytes(os.urandom(1000)),
-    "deeply nested": lambda path: path.write_bytes(b"[" * 100_000),
-    "no record": lambda path: path.write_bytes(b"[]"),
-    "no text": lambda path: path.write_text('{"format": 1, "salt": 7, "entries": []}'),
-    "no entries": lambda path: path.write_text('{"format": 1, "salt": "AAAA", "entries": 7}'),
-    "not in base64": lambda path: path.write_text('{"format": 1, "salt": "AAAA", "entries": ["%"]}'),
-    "another format": another_format,
-    "another entry": another_entry,
     "huge": lambda path: os.truncate(path, 2**40),
     "FIFO": fifo,
     "symbolic link": symlink,
-    "readable by others": lambda path: path.chmod(0o644),
-    "of another user": another_owner,
 }
 
 
@@ -248,19 +217,17 @@ def test_a_directory_in_the_place_of_the_file_is_named_once(
     assert str(file.path) in caplog.text
 
 
-@pytest.mark.parametrize("damage", ["FIFO", "symbolic link", "readable by others", "of another user"])
-def test_a_lock_file_that_is_not_as_it_should_be_switches_sharing_off_with_one_warning(
+def test_a_lock_file_that_is_a_link_switches_sharing_off_with_one_warning(
     start: Start,
     service: Service,
     settings: Settings,
     directory: Path,
-    damage: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     service.on(FRAMEWORKS, Reply(json=[]))
     start()("list_frameworks")
     path = TokenFile(directory, settings).path
-    DAMAGES[damage](path.with_name(f"{path.name}.lock"))
+    symlink(path.with_name(f"{path.name}.lock"))
     service.token_life = 0
     process = start()
     for _ in range(3):
@@ -341,15 +308,17 @@ def test_a_file_that_can_not_be_written_is_gone_and_the_process_continues(
     assert path.exists()
 
 
-def test_leftovers_of_crashes_are_removed(file: TokenFile, directory: Path) -> None:
-    old, young = (directory / f"{file.path.name}.{name}.tmp" for name in ("old", "young"))
-    foreign = directory / "tokens-other.old.tmp"
-    for path in (old, young, foreign):
+def test_files_that_no_process_uses_any_more_are_removed(file: TokenFile, directory: Path) -> None:
+    lock = file.try_lock()
+    assert lock
+    locked = file.path.with_name(f"{file.path.name}.lock")
+    crashed, changed, young = (directory / name for name in ("tokens-1.23.tmp", "tokens-2", "tokens-3"))
+    for path in (crashed, changed, young):
         path.write_bytes(b"")
-    for path in (old, foreign):
+    for path in (crashed, changed, locked):
         os.utime(path, (0, 0))
     file.save(SNAPSHOT)
-    assert sorted(directory.iterdir()) == sorted([file.path, young, foreign])
+    assert sorted(directory.iterdir()) == sorted([file.path, locked, young])
 
 
 # -- secrets
@@ -381,12 +350,7 @@ def test_neither_errors_nor_logs_nor_frames_nor_pickles_show_a_secret(
     file.save(SNAPSHOT)
     text = " ".join([*said, everything_logged.text, repr(vars(file)), repr(file.load())])
     assert not [secret for secret in SECRETS if secret in text]
-    copied = pickle.dumps(file)
-    assert b"access-" not in copied
-    assert {PASSWORD.encode() in copied, CLIENT_SECRET.encode() in copied} == {
-        True
-    }  # as in any copy of a client
-    assert pickle.loads(copied).load() == SNAPSHOT
+    assert pickle.loads(pickle.dumps(file)).load() == SNAPSHOT
 
 
 @pytest.mark.parametrize("share_tokens", [True, False])
