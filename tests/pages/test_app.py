@@ -473,6 +473,7 @@ def test_document_shows_its_verdicts_of_all_nights(place: Place, get: Get) -> No
     shown = get(link)
 
     assert quote("s3://in/1.pdf", safe="") in link
+    assert "<title>s3://in/1.pdf Compliance nights</title>" in shown.text
     text = " ".join(re.sub(r"<[^>]+>", " ", shown.text.partition("<body>")[2]).split())
     assert "2026-03-02 COMPLETED 12 read s3://in/ 1.pdf.txt" in text
     change = "2026-03-02 from missing to sufficiently regulated: new version of the framework"
