@@ -38,7 +38,7 @@ from tests.nights.evidence.nights import cell, document, finding
 NIGHTS = 30
 CRITERIA = 6  # of each framework
 FRAMEWORKS = "DORA", "GDPR"
-ASKS = ("cat_file", "open", "ls", "find")  # what a store is asked for
+ASKS = ("open", "ls", "find")  # objects and listings that a store is asked for
 RATIONALE = "The contract regulates this in a clause of its own, with a period for the transition. " * 2
 
 
