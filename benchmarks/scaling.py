@@ -88,12 +88,15 @@ def publish_entries(root: Path, documents: int, bits: int, nights: int) -> None:
         for night in range(nights if number < 16 else 1):
             nights_of(root, night, str(number), sources).publish(table, sources, "account")
 
-
-def look_up(root: Path, bits: int, documents: int) -> None:
-    """Look for ten new documents of one shard."""
-    sources = [one for one in map(source, range(documents)) if hash_of(one) >> (HASH_BITS - bits) == 1]
     new = (f"{source(number)}-new" for number in count())
-    wanted = set(islice((one for one in new if hash_of(one) >> (HASH_BITS - bits) == 1), 10))
+    wanted = list(islice((one for one in new if hash_of(one) >> (HASH_BITS - bits) == 1), 10))
+    (root / "shard.json").write_text(json.dumps([split(documents, bits)[1], wanted]))
+
+
+def look_up(root: Path) -> None:
+    """Look for ten new documents of one shard."""
+    sources, new = json.loads((root / "shard.json").read_text())
+    wanted = set(new)
     earlier = nights_of(root, NIGHTS + 1, "1", [*sources, *wanted])
     list(latest_rows(earlier.entries(sources=wanted), "manifest", wanted, lambda row: row.get("source")))
     assert len(wanted) == 10
@@ -222,7 +225,7 @@ def rows(scale: float) -> dict[str, Row]:
         return Row(
             f"look up 10 new documents, {shards} shards, {nights} nights",
             lambda root: publish_entries(root, 100 << bits, bits, nights),
-            lambda root: look_up(root, bits, 100 << bits),
+            look_up,
             0.3, 20.0, 2 * nights + 4,
         )  # fmt: skip
 
