@@ -215,6 +215,7 @@ def test_report_runs_in_an_origin_of_its_own(place: Place, get: Get) -> None:
     for path in (f"/nights/{place.id}/1", "/reports/nightly/run/close/-1"):
         headers = get(path).headers
         assert headers["content-type"] == "text/html; charset=utf-8"
+        assert headers["referrer-policy"] == "no-referrer"
         assert headers["content-security-policy"].startswith(
             "sandbox allow-scripts allow-popups; default-src 'none'"
         )
@@ -268,7 +269,12 @@ def test_links_have_the_path_that_the_api_server_is_below(place: Place) -> None:
     place.close("2026-03-01T00:00:00+00:00")
     app = pages.make_app.__wrapped__()
     app.dependency_overrides[get_user] = lambda: "user"
-    shown = TestClient(app, root_path="/airflow/compliance").get("/").text
+    for report in (place.folder / "_night").iterdir():
+        report.write_text("<body>")
+    client = TestClient(app, root_path="/airflow/compliance")
+    shown = client.get("/").text + client.get(f"/nights/{place.id}/1").text
+    assert 'href="/airflow/dags/nightly/runs/' in shown
+    shown = shown.replace('"/airflow/dags/', '"/airflow/compliance/')
     found = re.findall(r'(?:href|action)="(/[^"]*)"', shown)
     assert found
     assert all(link.startswith("/airflow/compliance/") for link in found)
@@ -287,6 +293,8 @@ def test_text_of_a_document_is_shown_escaped_and_only_from_below_the_root(
     place.publish("ingest", "2026-03-01", "manifest", rows)
     place.publish("ingest", "2026-03-01", "manifest", [{**rows[0], "source": "x"}], dag_id="secret")
     shown = get(f"/text/{place.id}", source="a", sha256=sha256)
+    assert shown.text.startswith("<!DOCTYPE html>")
+    assert '<pre class="text">Clause 1' in shown.text
     assert shown.text.count("Clause 1 &lt;script&gt;alert(1)&lt;/script&gt; Â§ 28") == 3
     assert "<script>" not in shown.text
     assert "sandbox" in shown.headers["content-security-policy"]
