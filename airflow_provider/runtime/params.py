@@ -11,8 +11,6 @@ from datetime import timedelta
 from fractions import Fraction
 from typing import Any
 
-from airflow.providers.common.compat.sdk import conf
-
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.provider_info import CONFIG_OPTIONS, CONFIG_SECTION
 from airflow_provider.redaction.addresses import redact
@@ -273,9 +271,13 @@ def count_allowed(max_failed: MaxFailed, total: int, name: str = "max_failed") -
 
 def read_option(name: str) -> str:
     """Return an option of [compliance] in the configuration of Airflow, or its default."""
+    from airflow.providers.common.compat.sdk import conf  # which commands like `verify` do without
+
     return str(conf.get(CONFIG_SECTION, name, fallback=CONFIG_OPTIONS[name]["default"]) or "")
 
 
 def read_number(name: str) -> int:
     """Return an option that is a whole number, or its default."""
+    from airflow.providers.common.compat.sdk import conf
+
     return int(conf.getint(CONFIG_SECTION, name, fallback=int(CONFIG_OPTIONS[name]["default"])))
