@@ -6,8 +6,9 @@ from collections import Counter
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "airflow_provider"
-# Lines without the emulator. What a feature adds, another change has to take away, or this says why not: ranges of
-# hashes, a judge of its own, what stands after an expert's decision and erasure that depends on no service added 2,000.
+# Lines without the emulator. What a feature adds, another change has to take away, or this says why not:
+# shards by ranges of hashes, a judge of its own, what stands after an expert's decision, and an erasure that
+# depends on no service have added 2,000.
 MAX_LINES = 30_150
 
 
