@@ -105,7 +105,7 @@ compat: $(addprefix cell-,$(HERE)) ## what knows Airflow, on other versions of A
 
 # Every version runs what depends on Airflow; the oldest also what it brings along, such as fsspec, and a whole night; the lowest
 # versions what our dependencies are used for.
-ON_AIRFLOW := operators policies review sensors transfers triggers $(patsubst %,nights/assess/test_%.py,agreement golden inputs operator reviewed_nights) \
+ON_AIRFLOW := operators policies nights/review sensors transfers triggers $(patsubst %,nights/assess/test_%.py,agreement golden inputs operator reviewed_nights) \
   $(patsubst %,nights/evidence/test_%.py,dag operator) $(patsubst %,frameworks/test_%.py,older_airflow operators watching watching_faults) \
   $(patsubst %,hooks/test_%.py,compliance_hook configuration connection forking) nights/ingest/test_operator.py \
   runtime/test_params.py $(patsubst %,test_%.py,imports private_apis provider_info)
