@@ -11,6 +11,7 @@ from airflow_provider.runtime.compat import HAS_FORMS
 from tests.support import night_runs
 from tests.support.dag_test import run_program
 
+OPEN = "open"  # what waits for experts, of this night and earlier ones: `tests/nights/review`
 SHARD = ("shard.ingest", "shard.assess")
 REVIEW = ("group_findings", "review", "close_reviewed")  # from Airflow 3.1 on
 
@@ -81,7 +82,6 @@ NIGHTS = {
             "documents": 4, "completed": 1, "skipped": 3, "assessments": 8, "carried": 6,
             "assessments_failed": 2, "failed_tasks": 1,
         },
-        revisions=(1, 2) if HAS_FORMS else (1,),
     ),
 }  # fmt: skip
 
@@ -95,7 +95,11 @@ def test_state_of_the_run_says_whether_all_of_the_night_went_well(tmp_path: Path
         name: Expected(
             night["state"],
             night["tasks"],
-            {key: count for key, count in night["totals"].items() if count and isinstance(count, int)},
+            {
+                key: count
+                for key, count in night["totals"].items()
+                if count and type(count) is int and key != OPEN
+            },
             tuple(night["revisions"]),
         )
         for name, night in found.items()
