@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 from urllib.parse import unquote
 
-from airflow_provider.client.findings import parse_id
+from airflow_provider.client.findings import normalize, parse_id
 from airflow_provider.client.http.wire import HttpResponse
 from airflow_provider.client.profile import LISTS, Profile, look_up
 from airflow_provider.client.responses import error_message
@@ -77,11 +77,6 @@ class Answer:
     def label(self) -> str:
         """Status and time, for people."""
         return f"{self.response.status} in {1000 * self.seconds:.0f} ms"
-
-
-def normalize(text: object) -> str:
-    """Return letters and digits in lower case."""
-    return re.sub(r"[\W_]", "", str(text).casefold())
 
 
 def read_json(response: HttpResponse) -> Any:
@@ -223,7 +218,7 @@ class Learned:
 
 def _meaning_of(kind: str, word: object) -> str | None:
     """Return the word of the contract for a well-known word of `status` or `category`."""
-    found = (meaning for meaning, words in MEANINGS[kind].items() if normalize(word) in words.split())
+    found = (meaning for meaning, words in MEANINGS[kind].items() if normalize(str(word)) in words.split())
     return next(found, None)
 
 

@@ -18,16 +18,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from airflow_provider.cli.learning import (
-    BELOW,
-    MEANINGS,
-    NAMES,
-    SUBMITS,
-    Answer,
-    Learned,
-    normalize,
-    read_json,
-)
+from airflow_provider.cli.learning import BELOW, MEANINGS, NAMES, SUBMITS, Answer, Learned, read_json
+from airflow_provider.client.findings import normalize
 from airflow_provider.client.profile import FIELDS
 from airflow_provider.client.settings import Endpoints, Settings
 from airflow_provider.redaction.text import mask

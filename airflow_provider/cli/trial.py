@@ -12,12 +12,12 @@ from urllib.parse import unquote, urlsplit
 
 from airflow_provider.cli.checks import OK, PROBLEM, UNKNOWN_ID, WARNING, Check, StopError, check
 from airflow_provider.cli.commands import print_error
-from airflow_provider.cli.learning import MEANINGS, Answer, Learned, normalize, read_json
+from airflow_provider.cli.learning import MEANINGS, Answer, Learned, read_json
 from airflow_provider.cli.recording import write_recording
 from airflow_provider.client import endpoints
 from airflow_provider.client.base import SharedState
 from airflow_provider.client.exchange import Exchange
-from airflow_provider.client.findings import Finding, parse_findings
+from airflow_provider.client.findings import Finding, normalize, parse_findings
 from airflow_provider.client.http.wire import Call, Failure, HttpRequest, HttpResponse
 from airflow_provider.client.models import Assessment, ContentJob, Framework, JobStatus
 from airflow_provider.client.profile import look_up
@@ -284,7 +284,7 @@ class Trial:
 
     def _parse(self, results: Any) -> list[Finding] | None:
         try:
-            return parse_findings(self.learned.profile.convert(results))
+            return parse_findings(results, self.learned.profile)
         except ComplianceError:
             return None
 

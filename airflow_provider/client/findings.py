@@ -1,45 +1,28 @@
 """The findings in the results of an assessment.
 
-The contract does not specify the results, so this parses every plausible shape. For another one, override
-`findings_of` in a subclass of the hook and return `Finding`s.
+The contract does not specify the results, so this parses every plausible shape, with the names of the
+profile. For another one, override `findings_of` in a subclass of the hook and return `Finding`s.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider.exceptions import ComplianceProtocolError
 
-# Possible names of the list of findings and of its fields; case and underscores are ignored.
-LISTS = ("results", "findings", "assessmentresponses", "responses", "items", "criteria", "data", "assessment")
-IDS = ("assessmentresponseid", "responseid", "id")
-TITLES = ("criterionname", "title", "name", "criterion", "criterioncodename", "codename")
-CODES = ("criterioncodename", "codename", "criterioncode", "code", "criterion")
-CATEGORIES = ("category", "assessmentcategory", "rating", "verdict", "classification")
-RATIONALES = ("rationale", "reasoning", "explanation", "justification", "reason", "text")
-SCORES = ("score", "confidence", "confidencescore", "probability", "certainty")
-DOCUMENTS = ("documentname", "filename", "document", "sourceurl", "source")
-FRAMEWORKS = ("frameworkcodename", "frameworkname", "framework", "frameworkid", "frameworkids")
-PASSAGES = ("passage", "quote", "excerpt", "snippet", "citation")
-CONTEXTS = ("context", "surroundingtext", "paragraph")
+if TYPE_CHECKING:
+    from airflow_provider.client.profile import Profile
+
+Names = Mapping[str, list[str]]
+
 # Fields that say that an answer is one page of several.
-MORE = (
-    "next",
-    "nextpage",
-    "nextlink",
-    "nexturl",
-    "nextcursor",
-    "nexttoken",
-    "nextpagetoken",
-    "hasnext",
-    "hasmore",
-)
-TOTALS = ("totalelements", "totalcount", "totalresults", "totalpages")
+MORE = re.compile("next(page|link|url|cursor|token|pagetoken)?|has(next|more)")
+TOTALS = re.compile("total(elements|count|results|pages)")
 MAX_DEPTH = 3
 
 
@@ -71,9 +54,10 @@ class Finding:
     context: str = ""
 
 
-def parse_findings(results: Any) -> list[Finding]:
+def parse_findings(results: Any, profile: Profile) -> list[Finding]:
     """Return the findings in the results of an assessment; an error if some of them can't be read."""
-    records = _find_records(results, MAX_DEPTH)
+    results, names = profile.convert(results), profile.finding_names
+    records = _find_records(results, names, MAX_DEPTH)
     if records is not None and (part := _find_part(results, len(records), MAX_DEPTH)):
         raise _unreadable(f"are only a part, as {part} says")
     if records is None:
@@ -82,8 +66,8 @@ def parse_findings(results: Any) -> list[Finding]:
             "'findings'"
         )
     top = _normalize_keys(results) if isinstance(results, Mapping) else {}
-    inherited = {name: top[name] for name in (*DOCUMENTS, *FRAMEWORKS) if name in top}
-    return [_parse_finding({**inherited, **record}) for record in records]
+    inherited = {name: top[name] for name in (*names["document"], *names["framework"]) if name in top}
+    return [_parse_finding({**inherited, **record}, names) for record in records]
 
 
 def _unreadable(problem: str) -> ComplianceProtocolError:
@@ -114,7 +98,7 @@ def parse_id(value: Any) -> int | None:
     return value
 
 
-def _find_records(results: Any, depth: int) -> list[dict[str, Any]] | None:
+def _find_records(results: Any, names: Names, depth: int) -> list[dict[str, Any]] | None:
     if isinstance(results, list | tuple):
         if not all(isinstance(record, Mapping) for record in results):
             return None
@@ -122,11 +106,11 @@ def _find_records(results: Any, depth: int) -> list[dict[str, Any]] | None:
     if not isinstance(results, Mapping) or not depth:
         return None
     fields = _normalize_keys(results)
-    lists = [_find_records(fields[name], depth - 1) for name in LISTS if name in fields]
+    lists = [_find_records(fields[name], names, depth - 1) for name in names["results"] if name in fields]
     found = [records for records in lists if records is not None]
     if found:
         return next(filter(None, found), [])  # an empty list may be before the findings
-    is_finding = _first(fields, IDS) is not None and _first(fields, CATEGORIES) is not None
+    is_finding = _values(fields, names["assessmentResponseId"]) and _values(fields, names["category"])
     return [fields] if is_finding else None
 
 
@@ -135,10 +119,11 @@ def _find_part(results: Any, number: int, depth: int) -> str:
     if not isinstance(results, Mapping) or not depth:
         return ""
     for name, value in results.items():
-        key = _normalize(str(name))
-        if (key == "last" and value is False) or (key in MORE and value not in (None, "", False, 0, [], {})):
+        key = normalize(str(name))
+        is_more = MORE.fullmatch(key) and value not in (None, "", False, 0, [], {})
+        if is_more or (key == "last" and value is False):
             return f"'{name}'"
-        if key in TOTALS and type(value) is int and value > (1 if key == "totalpages" else number):
+        if TOTALS.fullmatch(key) and type(value) is int and value > (1 if key == "totalpages" else number):
             return f"'{name}'"
         if part := _find_part(value, number, depth - 1):
             return part
@@ -146,34 +131,34 @@ def _find_part(results: Any, number: int, depth: int) -> str:
 
 
 def _normalize_keys(record: Mapping[Any, Any]) -> dict[str, Any]:
-    return {_normalize(str(name)): value for name, value in record.items()}
+    return {normalize(str(name)): value for name, value in record.items()}
 
 
-@functools.lru_cache(1024)
-def _normalize(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+@lru_cache(1024)
+def normalize(text: str) -> str:
+    """Return letters and digits in lower case."""
+    return re.sub(r"[\W_]", "", text.casefold())
 
 
-def _first(fields: Mapping[str, Any], names: Iterable[str]) -> Any:
-    for name in names:
-        if (value := fields.get(name)) not in (None, ""):
-            return value
-    return None
+def _values(fields: Mapping[str, Any], names: Iterable[str]) -> list[Any]:
+    return [value for name in names if (value := fields.get(name)) not in (None, "")]
 
 
-def _parse_finding(fields: Mapping[str, Any]) -> Finding:
+def _parse_finding(fields: Mapping[str, Any], names: Names) -> Finding:
     criterion = fields.get("criterion")
     if isinstance(criterion, Mapping):
         inner = _normalize_keys(criterion)
         own = {name: value for name, value in fields.items() if name != "criterion"}
         fields = {"criterionname": inner.get("name"), "criterioncodename": inner.get("codename"), **own}
-    code = _text(_first(fields, CODES))
-    title = _text(_first(fields, TITLES)) or code
-    framework = _name(_first(fields, FRAMEWORKS))
-    category = _first(fields, CATEGORIES)
-    ids = (parse_id(fields.get(name)) for name in IDS)
+    found = {name: _values(fields, possible) for name, possible in names.items()}
+    first = {name: next(iter(values), None) for name, values in found.items()}
+    code = _text(first["criterionCodeName"])
+    title = _text(first["criterionName"]) or code
+    framework = _name(first["framework"])
+    category = first["category"]
+    ids = map(parse_id, found["assessmentResponseId"])
     identifier = next((number for number in ids if number is not None), None)
-    scores = (parse_number(fields.get(name)) for name in SCORES)
+    scores = map(parse_number, found["score"])
     if isinstance(category, Mapping | list | tuple):
         raise _unreadable(f"have a category that is not a text: {str(category)[:100]}")
     if identifier is None and not title:
@@ -182,13 +167,13 @@ def _parse_finding(fields: Mapping[str, Any]) -> Finding:
         id=identifier,
         title=title,
         category=_text(category) or None,
-        rationale=_text(_first(fields, RATIONALES)),
+        rationale=_text(first["rationale"]),
         score=next((score for score in scores if score is not None), None),
         code=code if code != title else "",
-        document=_name(_first(fields, DOCUMENTS)),
+        document=_name(first["document"]),
         framework=f"framework {framework}" if framework.isdigit() else framework,
-        passage=_text(_first(fields, PASSAGES)),
-        context=_text(_first(fields, CONTEXTS)),
+        passage=_text(first["passage"]),
+        context=_text(first["context"]),
     )
 
 
@@ -197,7 +182,7 @@ def _name(value: Any) -> str:
     if isinstance(value, list | tuple):
         value = value[0] if len(value) == 1 else None
     if isinstance(value, Mapping):
-        value = _first(_normalize_keys(value), ("codename", "name", "filename", "id"))
+        value = next(iter(_values(_normalize_keys(value), ("codename", "name", "filename", "id"))), None)
     return _text(value)
 
 

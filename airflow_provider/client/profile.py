@@ -18,11 +18,24 @@ from airflow_provider.client.models import (
 from airflow_provider.exceptions import ComplianceConfigError, ComplianceProtocolError
 
 _RECORDS = (ContentJob, Assessment, Framework, Criterion)
+# What services call the results of an assessment and the fields of a finding; only letters and digits count.
+SYNONYMS = {
+    "results": "results findings assessmentresponses responses items criteria data assessment",
+    "assessmentResponseId": "assessmentresponseid responseid id",
+    "criterionName": "criterionname title name criterion criterioncodename codename",
+    "criterionCodeName": "criterioncodename codename criterioncode code criterion",
+    "category": "category assessmentcategory rating verdict classification",
+    "rationale": "rationale reasoning explanation justification reason text",
+    "score": "score confidence confidencescore probability certainty",
+    "document": "documentname filename document sourceurl source",
+    "framework": "frameworkcodename frameworkname framework frameworkid frameworkids",
+    "passage": "passage quote excerpt snippet citation",
+    "context": "context surroundingtext paragraph",
+}
 # Fields that are read of jobs, assessments, frameworks, criteria, findings and errors.
 FIELDS = (
     *dict.fromkeys(to_camel(name) for model in _RECORDS for name in model.model_fields if name != "raw"),
-    *("assessmentId", "results", "assessmentResponseId", "criterionName", "criterionCodeName", "category"),
-    *("rationale", "score", "document", "framework", "passage", "context", "message"),
+    *("assessmentId", *SYNONYMS, "message"),
 )
 WORDS: dict[str, type[JobStatus | FeedbackCategory]] = {"status": JobStatus, "category": FeedbackCategory}
 LISTS = frozenset({"get_statuses", "list_frameworks", "list_criteria"})  # operations that return one
@@ -60,6 +73,12 @@ class Profile:
 
     def __bool__(self) -> bool:
         return self != Profile()
+
+    @property
+    def finding_names(self) -> dict[str, list[str]]:
+        """What each field of a finding may be called; one that the profile maps: first as in the contract."""
+        mapped = dict(self.fields)
+        return {name: [name.lower()] * (name in mapped) + names.split() for name, names in SYNONYMS.items()}
 
     def read(self, operation: str, value: Any) -> Any:
         """Return the JSON of an answer as the contract has it."""

@@ -283,7 +283,7 @@ class ComplianceHook(BaseHook):
         """
         from airflow_provider.client.findings import parse_findings
 
-        return parse_findings(self._settings.profile.convert(results))
+        return parse_findings(results, self._settings.profile)
 
     @property
     def state_path(self) -> str | None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider.client.findings import Finding, parse_findings
+from airflow_provider.client import findings
+from airflow_provider.client.findings import Finding
+from airflow_provider.client.profile import Profile
 from airflow_provider.exceptions import ComplianceProtocolError
 from airflow_provider.nights.review.selection import select
 
 ONE = {"assessmentResponseId": 7, "criterionName": "Exit", "category": "MISSING", "rationale": "Nothing."}
 READ = Finding(7, "Exit", "MISSING", "Nothing.")
+parse_findings = partial(findings.parse_findings, profile=Profile())
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: (
@@ -45,6 +49,19 @@ JSON = st.recursive(
 )
 def test_findings_are_seen_in_every_plausible_shape(results: Any) -> None:
     assert parse_findings(results) == [READ]
+
+
+def test_a_field_that_the_profile_maps_comes_before_all_synonyms() -> None:
+    names = {"document": "ref", "framework": "rules", "criterionName": "demand", "score": "sure"}
+    profile = Profile.parse({"fields": names})
+    other = {"fileName": "a.pdf", "frameworkName": "B", "title": "C", "confidence": 0.1}
+    (finding,) = parse_findings(
+        [{**ONE, **other, "ref": "1", "rules": "2", "demand": "3", "sure": 4}], profile=profile
+    )
+    assert (finding.document, finding.framework, finding.title) == ("1", "framework 2", "3")
+    assert finding.score == 4
+    (finding,) = parse_findings([{**ONE, **other}], profile=profile)
+    assert (finding.document, finding.framework, finding.title) == ("a.pdf", "B", "Exit")
 
 
 @pytest.mark.parametrize("results", [[], {"results": []}, {"uuid": "u", "findings": []}])
