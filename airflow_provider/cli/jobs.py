@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 import time
 from collections import Counter
@@ -26,6 +25,7 @@ from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.nights.assess.cells import Cell
 from airflow_provider.notifications import find_tasks
 from airflow_provider.redaction.text import plural
+from airflow_provider.runtime.event_loop import EventLoop
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
 from airflow_provider.waiting.results import PollResult
@@ -129,7 +129,7 @@ def run(options: argparse.Namespace) -> int:
                 f"No task at '{destination}' has left the job {', '.join(sorted(unknown))}, so nothing was "
                 "cancelled: check the destination and the id."
             )
-        asyncio.run(_cancel_and_poll(hook, found.jobs, set(options.cancel)))
+        EventLoop(threads=2).run(_cancel_and_poll(hook, found.jobs, set(options.cancel)))
     named = [job for job in found.jobs if job.id in options.cancel]
     left = [job for job in named if job.state in (IN_FLIGHT, ORPHAN, UNCLEAR)]
     for job in left:
@@ -166,7 +166,6 @@ async def _cancel_and_poll(hook: ComplianceHook, jobs: Sequence[JournaledJob], n
 
 
 def _print_jobs(found: Journals, *, as_json: bool) -> None:
-
     ordered = sorted(found.jobs, key=lambda job: (ORDER.index(job.state), job.submitted_at or ""))
     rows = [{name: getattr(job, name) for name in (*COLUMNS, "status")} for job in ordered]
     states = dict(sorted(Counter(job.state for job in ordered).items()))
