@@ -44,7 +44,7 @@ def main() -> int:
                 return 1
             stage.change()
             next_night = airflow.trigger(NIGHTLY)
-            next_night.wait_for("success", "night.assess")
+            next_night.wait_for("success", "night.shard.assess")
             review.wait_for("awaiting_input", "review")
             for run in (ingestion, review):
                 camera.take_graph(run)

@@ -50,8 +50,8 @@ class Nights:
 
 def findings_of(run: Run) -> list[dict[str, Any]]:
     """Wait for the verdicts of a night."""
-    run.wait_for("success", "night.assess")
-    return read(run.returned("night.assess")["findings"])
+    run.wait_for("success", "night.shard.assess")
+    return read(run.returned("night.shard.assess", 0)["findings"])
 
 
 def changes_of(run: Run) -> list[tuple[str, str]]:

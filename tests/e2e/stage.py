@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -115,9 +116,9 @@ class Stage:
             return 0
 
     def read(self, uri: str) -> bytes:
-        """Read an object by its URI or, where texts are, by its key."""
+        """Read an object by its URI or, where texts are, by its key; decompress a table."""
         content: bytes = self.client.get_object(Bucket=TEXTS, Key=key_of(uri))["Body"].read()
-        return content
+        return gzip.decompress(content) if uri.endswith(".gz") else content
 
     def rows(self, uri: str) -> list[dict[str, Any]]:
         """Read a manifest."""

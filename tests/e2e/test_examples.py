@@ -158,7 +158,7 @@ def check_evidence(stage: Stage, closed: dict[str, Any]) -> None:
 
 def test_the_schedule_runs_a_whole_night(deployment: Deployment, stage: Stage) -> None:
     run = succeeded(first_run(deployment, WHOLE_NIGHT))
-    good, result = as_str_list(stage.nightly), run.returned("night.assess")
+    good, result = as_str_list(stage.nightly), run.returned("night.shard.assess", 0)
     criteria = [
         (framework["codeName"], criterion)
         for framework in stage.service.frameworks()
