@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,8 +34,14 @@ VARIABLE = "AIRFLOW_CONN_COMPLIANCE_DEFAULT"
 
 
 @pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "POLL_SECONDS", 0.0)
+def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time passes only between two polls."""
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(trial, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
 
 
 @pytest.fixture
@@ -195,7 +202,7 @@ def with_failing_jobs(service: TicketService, monkeypatch: pytest.MonkeyPatch) -
 
 def with_endless_jobs(service: TicketService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "done", "busy")
-    monkeypatch.setattr(trial, "WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(trial, "WAIT_SECONDS", 10.0)
 
 
 def without_assessments(service: TicketService, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +266,7 @@ def test_empty_result_does_not_make_a_waiting_word_mean_completed(
 ) -> None:  # fmt: skip
     """As if the service answered with 200 and nothing until there is a result."""
     change(foreign, monkeypatch)
-    monkeypatch.setattr(trial, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(trial, "WAIT_SECONDS", 20.0)
     monkeypatch.setattr(trial, "PROGRESS_SECONDS", 0.0)
     printed = call("doctor", "--json", "--try", document, "--assess", "DORA")
     lines = {each["name"]: each for each in printed.lines}
