@@ -214,7 +214,7 @@ def without_assessments(service: TicketService, monkeypatch: pytest.MonkeyPatch)
     ("change", "line", "said"),
     [
         (with_failing_jobs, "job status", "rejected: no reason"),
-        (with_endless_jobs, "job status", "not completed after 0 s; status words: 'queued'"),
+        (with_endless_jobs, "job status", "not completed after 10 s; status words: 'queued'"),
         (without_assessments, "assessment", "/api/v1/assessments returned 404"),
         (with_late_batches, "batch of one", "not as completed"),  # "queued" does not become COMPLETED
         (with_numbers_for_states, "job status", "there is a result, but no status that says so"),
