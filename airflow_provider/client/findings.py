@@ -155,7 +155,7 @@ def _parse_finding(fields: Mapping[str, Any], names: Names) -> Finding:
     code = _text(first["criterionCodeName"])
     title = _text(first["criterionName"]) or code
     framework = _name(first["framework"])
-    category = first["category"]
+    category = None if isinstance(first["category"], bool) else first["category"]
     ids = map(parse_id, found["assessmentResponseId"])
     identifier = next((number for number in ids if number is not None), None)
     scores = map(parse_number, found["score"])

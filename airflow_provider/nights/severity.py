@@ -70,7 +70,7 @@ def normalize_category(category: object) -> str:
     """Return a known category as the contract spells it, any other one unchanged, and UNKNOWN for none."""
     if isinstance(category, str) and category in _KNOWN:
         return category  # most are
-    text = "" if category is None else str(category).strip()
+    text = "" if category is None or isinstance(category, bool) else str(category).strip()
     spelled = re.sub(r"[\s_-]+", "_", text[:100]).upper()
     return spelled if spelled in _KNOWN else text or NO_CATEGORY
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -33,20 +33,29 @@ BEFORE_COLUMNS = ("category", "first_seen", "open_from", "because")  # what a ve
 VERDICT_COLUMNS = ("criterion", "title", "category", "rationale", "score", "response_id", *DECISION_COLUMNS)
 
 Verdict = dict[str, Any]
+Criteria = tuple[tuple[str, str], ...]
+"""Code name and name of each criterion of a framework that the service lists."""
 Before = Mapping[str, Sequence[str]]
 """The verdicts that a cell had before: `BEFORE_COLUMNS` of each criterion."""
 Decisions = Mapping[tuple[str, str], Mapping[str, Any]]
 """What experts decided, by the digest of a cell and the criterion."""
 
 
-def to_verdicts(findings: Iterable[Finding]) -> list[Verdict]:
-    """Return the findings of one cell as rows have them; two verdicts on one criterion are an error."""
+def to_verdicts(findings: Iterable[Finding], criteria: Criteria = ()) -> list[Verdict]:
+    """Return the findings of one cell as rows have them; two verdicts on one criterion are an error.
+
+    A criterion that the service lists is named as it is listed, whether by code name or name, in any case.
+    """
+    by_code, by_name = _index(criteria)
     verdicts: dict[str, Verdict] = {}
     for finding in findings:
         # A hook of a deployment may have put anything into them.
         given = (finding.code, finding.title, finding.rationale)
         code, title, rationale = (printable("" if value is None else str(value)) for value in given)
-        name = criterion = code or title or f"#{parse_id(finding.id)}"
+        meant = {listed for listed in (by_code.get(fold(code)), by_name.get(fold(title))) if listed}
+        if len(meant) > 1:
+            raise ComplianceProtocolError(f"They have one verdict on {' and '.join(sorted(meant))}.")
+        name = criterion = next(iter(meant), code or title or f"#{parse_id(finding.id)}")
         given_category = getattr(finding.category, "value", finding.category)  # of an enum
         category = printable(normalize_category(given_category))
         number = 1
@@ -104,19 +113,30 @@ def apply_decisions(verdicts: Iterable[Verdict], cell: str, decisions: Decisions
     return decided
 
 
-def find_unanswered(criteria: Iterable[tuple[str, str]], verdicts: Iterable[Verdict]) -> list[str]:
-    """Return the criteria of a framework that the service lists, but has not answered.
+def find_unanswered(criteria: Criteria, verdicts: Sequence[Verdict]) -> list[str]:
+    """Return the criteria that the service lists, but has not answered, and those without a category."""
+    answered = {one["criterion"] for one in verdicts if one["category"] != NO_CATEGORY}
+    asked = [*(printable(code or name) for code, name in criteria), *(one["criterion"] for one in verdicts)]
+    return [name for name in dict.fromkeys(asked) if name and name not in answered]
 
-    :param criteria: code name and name of each
-    """
-    return _find_unanswered(tuple(criteria), tuple((one["criterion"], one["title"]) for one in verdicts))
+
+def as_listed(before: Before, criteria: Criteria) -> Before:
+    """Return verdicts of an earlier night by the names that tonight's have."""
+    by_code, _ = _index(criteria)
+    return {by_code.get(fold(name)) or name: values for name, values in before.items()}
 
 
-@lru_cache(maxsize=1000)  # most documents have the same
-def _find_unanswered(criteria: Sequence[tuple[str, str]], answered: Sequence[tuple[str, str]]) -> list[str]:
-    names = {fold(text) for one in answered for text in one}
-    listed = [(code or name, {fold(code), fold(name)}) for code, name in criteria if code or name]
-    return [code for code, either in listed if not either & (names - {""})]
+@lru_cache(maxsize=100)
+def _index(criteria: Criteria) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return what a code name stands for, and a name; nothing where several criteria have it."""
+    found: list[dict[str, str]] = []
+    for position in (0, 1):
+        groups: defaultdict[str, set[str]] = defaultdict(set)
+        for criterion in criteria:
+            groups[fold(printable(criterion[position]))].add(printable(criterion[0] or criterion[1]))
+        found.append({text: min(some) if len(some) == 1 else "" for text, some in groups.items() if text})
+    codes, names = found
+    return names | codes, codes | names
 
 
 @lru_cache(maxsize=10_000)

@@ -19,6 +19,7 @@ from airflow_provider.nights.assess.findings import (
     Verdict,
     apply_decisions,
     as_counts,
+    as_listed,
     compare,
     effective_category,
     find_unanswered,
@@ -159,8 +160,7 @@ class Outcome:
         verdicts = compare(found, before, self.task.nights.night.at)
         if cell.state is COMPLETED or any(verdict["changed_from"] for verdict in verdicts):
             cell.because = self.task.earlier.causes.get(cell.key, "")
-        framework = self.task.frameworks.get(cell.framework_id)
-        missing = find_unanswered(framework.criteria, found) if framework else []
+        missing = find_unanswered(self.task.frameworks[cell.framework_id].criteria, found)
         self.unanswered.update((cell.framework, criterion) for criterion in missing)
         cell.findings, cell.unanswered = len(found), len(missing)
         return apply_decisions(verdicts, cell.digest, decisions)
@@ -184,7 +184,8 @@ class Outcome:
         texts = {document.source: document.text_path for document in self.task.documents}
         checkpoint, night = self.task.checkpoint, self.task.nights.night.at
         for cell in self.task.cells:
-            before = self.task.earlier.before.get(cell.key) or {}
+            criteria = self.task.frameworks[cell.framework_id].criteria
+            before = as_listed(self.task.earlier.before.get(cell.key) or {}, criteria)
             verdicts = self._compare(cell, before, decisions)
             same = self._find_same_rules(cell) if cell.because in OF_OTHERS else ()
             findings = list(finding_rows(cell, verdicts, night, texts.get(cell.source), same))
@@ -215,7 +216,7 @@ class Outcome:
         for document in self.task.documents:
             for key, name in self.task.shrinkage.frameworks.items():
                 stats.add_gone(name, self.task.earlier.before.get(make_key(document.source, key)) or ())
-        warnings = self._warn()
+        warnings = self._warn(stats)
         files = {"Assessments": manifest.location.uri, "Findings": findings.location.uri}
         files |= self._store_rules()
         files |= {f"{framework} as CSV": file.location.uri for framework, file in as_csv.files.items()}
@@ -268,7 +269,7 @@ class Outcome:
             stats.add(row)
         return stats
 
-    def _warn(self) -> list[str]:
+    def _warn(self, stats: VerdictStats) -> list[str]:
         """Log and return what there is less of than expected."""
         warnings = [*self.task.warnings]
         if gone := list(self.task.shrinkage.frameworks.values()):
@@ -287,9 +288,12 @@ class Outcome:
             by_framework.setdefault(framework, []).append(f"{criterion} ({number:,})")
         for framework, criteria in list(by_framework.items())[:MAX_NAMED]:
             warnings.append(
-                f"The service has not answered criteria of {framework} that it lists, with the number of "
-                f"documents: {enumerate_few(criteria)}. They are asked again the next night."
+                f"The service has not answered criteria of {framework}, with the number of documents: "
+                f"{enumerate_few(criteria)}. They are asked again the next night."
             )
+        found = {category for counts in stats.frameworks.values() for category in counts.categories}
+        if words := sorted(found.difference(KNOWN_CATEGORIES, [NO_CATEGORY])):
+            warnings.append(f"The service answers with unknown categories: {enumerate_few(words)}.")
         for warning in warnings:
             self.task.log.warning("%s", warning)
         return warnings

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.exceptions import ComplianceProtocolError
 from airflow_provider.nights.assess.cells import AssessedFramework, Cell
-from airflow_provider.nights.assess.findings import to_verdicts
+from airflow_provider.nights.assess.findings import Criteria, to_verdicts
 from airflow_provider.nights.assess.payloads import Fields, PayloadTemplate
 from airflow_provider.nights.bulk.items import Steps
 from airflow_provider.nights.index.spool import Spool
@@ -67,7 +67,9 @@ class AssessSteps(Steps[Cell]):
         item.results_sha256 = hashlib.sha256(body).hexdigest()
         target = await in_thread(keep, self.target(item), body, item.results_sha256)
         item.results_path = target.uri
-        self.found[item.key] = read_verdicts(self.hook, results, target)
+        self.found[item.key] = read_verdicts(
+            self.hook, results, target, self.frameworks[item.framework_id].criteria
+        )
 
     def _check(self, results: Any, assessment_id: str) -> None:
         """Refuse results that are not there yet, and those of another assessment; both are fetched again."""
@@ -131,10 +133,12 @@ def _normalize_id(value: object) -> str:
     return str(value).strip().strip("{}").replace("-", "").casefold()
 
 
-def read_verdicts(hook: ComplianceHook, results: Any, stored: Location) -> list[dict[str, Any]]:
+def read_verdicts(
+    hook: ComplianceHook, results: Any, stored: Location, criteria: Criteria
+) -> list[dict[str, Any]]:
     """Return the verdicts in results; an error says where results are stored that can't be read."""
     try:
-        return to_verdicts(hook.findings_of(results))
+        return to_verdicts(hook.findings_of(results), criteria)
     except Exception as error:
         unreadable = ComplianceProtocolError(
             f"The results can't be read: {error} They are stored as they are in {stored}: "

@@ -241,7 +241,8 @@ class AssessTask:
                 data = await in_thread(location.read) or b""
                 if cell.results_sha256 != hashlib.sha256(data).hexdigest():
                     raise ValueError(f"'{location}' is missing or was overwritten.")
-                self.found[cell.key] = read_verdicts(self.hook, json.loads(data), location)
+                criteria = self.frameworks[cell.framework_id].criteria
+                self.found[cell.key] = read_verdicts(self.hook, json.loads(data), location, criteria)
             except (ComplianceProtocolError, ComplianceStorageDeniedError, ValueError):
                 cell.state = SUBMITTED
 

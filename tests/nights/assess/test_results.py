@@ -148,6 +148,34 @@ def test_criteria_that_the_service_does_not_answer_are_named_and_asked_again(
     assert run(nights).result["carried"] == 1
 
 
+@pytest.mark.parametrize("spelling", ["dora-30-2-a", "name"])
+def test_a_criterion_in_another_spelling_is_compared_with_the_night_before(
+    service: Emulator, nights: Nights, spelling: str
+) -> None:
+    name = service.frameworks()[0]["criteria"][0]["name"]
+    better = ANSWER | {"category": "SUFFICIENTLY_REGULATED"}
+    service.fail("get_assessment_results", body={"results": [better]})
+    run(nights)
+    spelled = name if spelling == "name" else spelling
+    service.fail("get_assessment_results", body={"results": [ANSWER | {"criterion": spelled}]})
+    second = run(nights, {"in/a.pdf": "Another text."})
+    assert [(one["criterion"], one["changed_from"]) for one in second.findings] == [
+        ("DORA-30-2-a", "SUFFICIENTLY_REGULATED")
+    ]
+    assert (second.result["changed"], second.result["gone"]) == (1, 0)
+
+
+def test_a_verdict_without_a_category_is_asked_again(service: Emulator, nights: Nights) -> None:
+    criteria = [one["codeName"] for one in service.frameworks()[0]["criteria"]]
+    answers = [{"id": 7, "criterion": code, "category": None} for code in criteria]
+    answers[0]["category"] = "Strange"
+    service.fail("get_assessment_results", body={"results": answers})
+    first = run(nights)
+    assert first.result["unanswered"] == len(criteria) - 1
+    assert "unknown categories: Strange" in page(first)
+    assert run(nights).result["assessed"] == 1
+
+
 def test_a_framework_that_is_no_longer_listed_is_named_and_its_verdicts_are_counted(
     service: Emulator, nights: Nights
 ) -> None:

@@ -62,7 +62,7 @@ def test_frameworks_and_criteria_that_are_gone_are_named(entries: Any, gone: Any
     assert (found.frameworks, found.criteria) == (gone, fewer)
 
 
-CRITERIA = [("D-1", "Exit"), ("D-2", "Audit")]
+CRITERIA = (("D-1", "Exit"), ("D-2", "Audit"))
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,48 @@ def test_two_verdicts_on_one_criterion_are_refused_unless_they_agree() -> None:
     ],
 )
 def test_listed_criteria_without_an_answer_are_found(findings: list[Finding], unanswered: list[str]) -> None:
-    assert find_unanswered(CRITERIA, to_verdicts(findings)) == unanswered
-    assert find_unanswered([], to_verdicts(findings)) == []
+    assert find_unanswered(CRITERIA, to_verdicts(findings, CRITERIA)) == unanswered
+
+
+@pytest.mark.parametrize("category", [None, "", True])
+def test_a_finding_without_a_category_answers_nothing(category: Any) -> None:
+    verdicts = to_verdicts([Finding(1, "Exit", category), Finding(2, "Other", category)], CRITERIA)
+    assert find_unanswered(CRITERIA, verdicts) == ["D-1", "D-2", "Other"]
+
+
+@pytest.mark.parametrize(
+    ("code", "title", "criterion"),
+    [
+        ("d-1", "", "D-1"),
+        ("", "EXIT", "D-1"),
+        ("", "D-1", "D-1"),
+        ("D-1", "Audit  plan", "D-1"),
+        ("X-1", "exit", "D-1"),
+        ("x-1", "", "x-1"),
+        ("", "Same", "Same"),  # of two criteria
+        ("d-4", "Same", "D-4"),
+        ("D-5", "D-6", "D-5"),  # a name as the code name of another
+        ("d-7", "", "d-7"),
+    ],
+)
+def test_a_listed_criterion_is_named_as_it_is_listed(code: str, title: str, criterion: str) -> None:
+    listed = (
+        *CRITERIA,
+        ("D-3", "Same"),
+        ("D-4", "Same"),
+        ("D-5", "D-6"),
+        ("D-6", ""),
+        ("D-7", ""),
+        ("d-7", ""),
+    )
+    (verdict,) = to_verdicts([Finding(1, title, MISSING, code=code)], listed)
+    assert verdict["criterion"] == criterion
+
+
+@pytest.mark.parametrize("other", [Finding(2, "d-1", SUFFICIENT), Finding(2, "Audit", MISSING, code="D-1")])
+def test_opposite_verdicts_on_a_criterion_in_two_spellings_are_refused(other: Finding) -> None:
+    with pytest.raises(ComplianceProtocolError, match="verdict"):
+        to_verdicts([Finding(1, "Exit", MISSING), other], CRITERIA)
 
 
 @pytest.mark.parametrize(
