@@ -17,7 +17,14 @@ from airflow_provider.nights.evidence.holds import HOLD, Hold
 from airflow_provider.nights.evidence.jobs import Job
 from airflow_provider.nights.evidence.manifests import FINDINGS, INGEST
 from airflow_provider.nights.evidence.stores import open_store
-from airflow_provider.nights.evidence.verifier import Check, Problem, Verifier, find_object, to_address
+from airflow_provider.nights.evidence.verifier import (
+    DIGESTS,
+    Check,
+    Problem,
+    Verifier,
+    find_object,
+    to_address,
+)
 from airflow_provider.nights.index.nights import Entry
 from airflow_provider.nights.reports.page import limit_source, render_names
 from airflow_provider.redaction.addresses import redact
@@ -63,6 +70,8 @@ class Traces:
         self._records = list(chain.newest_first(head))
         records = [entry.record for entry in self._records]
         tables = [table for record in records for table in record.get("manifests") or ()]
+        # Digests of blocks that were erased before.
+        self.erased = {one for record in records for one in record.get("digests") or ()}
         # Of closed nights, as records describe them.
         self.sealed = list({(table["path"], table["digests"]): table for table in tables}.values())
         roots = {to_address(uri) for uri in (self.root.uri, *(str(one.get("root")) for one in records))}
@@ -199,13 +208,25 @@ class Traces:
                     yield named["sha256"], named["path"]
 
     def _find_nights(self) -> Iterator[int]:
-        """Yield the nights that had one of the documents, those that say that it has vanished, and others."""
-        having = set()
+        """Yield the nights that had one of the documents, those that say that it has vanished, and others.
+
+        A verifier accepts another report only where rows were erased: a similar name is no reason for one.
+        """
+        having, touched = set(), set()
         for entry in reversed(self._records):
             record = entry.record
             if any(table["path"] in self.tables for table in record.get("manifests") or ()):
                 having.add(entry.number)
+            if any(map(self._is_touched, record.get("manifests") or ())):
+                touched.add(entry.number)
             report, compared = record.get("report"), record.get("compared_with") or {}
-            is_named = entry.number in having or compared.get("number") in having
-            if report and (is_named or self._has_name(report["path"], self._shown)):
+            numbers = {entry.number, compared.get("number")}
+            is_named = numbers & touched and report and self._has_name(report["path"], self._shown)
+            if report and (numbers & having or is_named):
                 yield entry.number
+
+    def _is_touched(self, table: Mapping[str, Any]) -> bool:
+        """Return whether rows of a table were erased, or it is lost."""
+        listed = (self.root / DIGESTS / f"{table['digests']}.txt").read() if self.erased else b""
+        lines = (listed or b"").splitlines()
+        return table["path"] not in self.names or any(line[:64].decode() in self.erased for line in lines)

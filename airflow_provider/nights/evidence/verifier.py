@@ -29,7 +29,6 @@ from typing import Any
 
 NIGHTS, DIGESTS, VERSIONS = "_evidence/nights", "_evidence/digests", (3,)  # of the format
 CHANGED, MISSING, INVALID = "changed", "missing", "invalid"  # invalid: it names nothing that can be compared
-ERASURES = ("erasure", "erased")  # kinds of records
 UNMATCHED, UNREADABLE, OUTSIDE, ERASING = "unmatched", "unreadable", "outside", "erasing"
 GOOD, FOUND, FAILED, CHAINED, TIMESTAMPED = 0, 1, 2, "CHAINED", "TIMESTAMPED"
 WHOLE, PART = "everything is as recorded", "what is here is as recorded, what is absent is not known"
@@ -260,7 +259,8 @@ def read_blocks(file: Any, salts: Any, digests: bytes, shown: str, erased: Any) 
             changed = changed or (0 if is_same or not lines else number)
             yield wanted, salt, lines if is_same else []
         if changed or file.read(1) or salts.read(1):
-            raise EOFError(f"see line {changed or number + 1}, its salts, or whether erased rows are back")
+            hint = "its salts, or whether erased rows are back: if so, erase again"
+            raise EOFError(f"see line {changed or number + 1}, {hint}")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise Problem(CHANGED, f"{shown} has changed: {error}") from None
 
@@ -299,17 +299,28 @@ def read_draw(store: Any, checks: Sequence[Check]) -> Draw:
     return draw
 
 
+def _digests_in(check: Check) -> set[str]:
+    return set(map(str, _as(list, check.record.get("digests"))))
+
+
+def _nights_in(check: Check) -> set[int]:
+    return {number for number in _as(list, check.record.get("nights")) if isinstance(number, int)}
+
+
 class Verifier:
     """Verifies a chain, record by record; nights before the date `since` as a chain only."""
 
     def __init__(self, store: Any, also: Sequence[Any] = (), **given: Any) -> None:
         self._store, self._also, self._each = store, also, store.each
         self._starts = tuple(start for start in (given.get("head"), *given.get("contains", ())) if start)
-        self._given, self.is_head_given, self.erasing = given, bool(self._starts), None
+        self._given, self.is_head_given = given, bool(self._starts)
+        self.erasing: int | None = None  # the erasure that is not complete
         self.is_partial = self._is_pack = bool(given.get("pack"))  # in a pack, names are made of hashes
         self._places, self.head = [(".", store)], ""  # SHA-256 of the last record
         self._find = lambda path, name: find_object(self._places, name if self._is_pack else path)
-        self._erased, self._after = dict[str, bool](), dict[str, str]()  # digests; hashes of reports
+        self._erased = dict[str, bool]()  # digests, and whether their erasure is complete
+        self._after: dict[tuple[int, str], str] = {}  # by record and hash: what erasures have made of it
+        self._checks: dict[int, Check] = {}
         self._changing: set[int] = set()  # nights whose reports an erasure that is not complete changes
         self.draw, self._sources, self._ranks = Draw({}), set[str](), dict[str, str]()  # of a pack
         self._left_out = "~"  # the lowest rank of a block that is absent, but was not erased
@@ -327,24 +338,60 @@ class Verifier:
             if self.draw.sample and head and self.draw.head.startswith(head):
                 head, contains = "", [*contains, head]  # the one that was told before the seed
         check_chain(checks, head, contains)
-        self.head, self.erasing = checks[-1].sha256, checks[-1].record.get("erasing")
+        self.head = checks[-1].sha256
         if self._given.get("ca") and not any(name.endswith(".tsr") for name in self._names):
             checks[-1].add(MISSING, "no record has a timestamp, although --ca is given")
         roots = (check.record.get("root") for check in checks)
         places = {to_address(root): self._store for root in roots if isinstance(root, str)}
         places.update({to_address(place.address): place for place in (*self._also, self._store)})
         self._places += sorted(places.items(), key=lambda one: -len(one[0]))  # a moved root may be in another
-        for check in (check for check in reversed(checks) if check.record.get("kind") in ERASURES):
-            one, is_done = check.record, check.record.get("number") != self.erasing
-            self._erased.update(dict.fromkeys(map(str, _as(list, one.get("digests"))), is_done))
-            if not is_done:
-                check.add(ERASING, f"the erasure of record {check.number} is not complete")
-                self._changing.update(filter(lambda one: isinstance(one, int), _as(list, one.get("nights"))))
-            for before, after in _as(dict, one.get("reports")).items():
-                self._after.setdefault(before, self._after.get(str(after), str(after)))
+        self._checks = {check.number: check for check in checks}
+        self._read_erasures()
         for check in checks:
             check.is_chain_only = bool(DATE.match(check.night)) and check.night < self._given.get("since", "")
         return checks
+
+    def _read_erasures(self) -> None:
+        """Note what was erased, and what became of reports and patterns: only what an erasure may change."""
+        begun: dict[int, Check] = {}  # those that are not complete
+        done: dict[Any, Check] = {}
+        for check in self._checks.values():
+            one, reports = check.record, _as(dict, check.record.get("reports"))
+            if one.get("kind") == "erasure":
+                begun[check.number] = check
+                self._erased.update(dict.fromkeys(_digests_in(check), False))
+                for held in (held for held in self._checks.values() if held.record.get("kind") == "hold"):
+                    is_released = held.number not in _as(list, one.get("holds"))
+                    objects = _as(list, held.record.get("objects")) if is_released else ()
+                    hashes = {str(_as(dict, one).get("sha256")) for one in objects}
+                    self._after.update(((held.number, gone), "") for gone in hashes & reports.keys())
+            elif one.get("kind") == "erased":
+                is_first, number = "reports" in one or "rows" in one, _as(int, one.get("completes"))
+                if number not in (begun if is_first else done):
+                    check.add(INVALID, f"record {check.number} completes no erasure that is open")
+                elif is_first:
+                    done[number] = begun.pop(number)
+                    self._erased.update(dict.fromkeys(_digests_in(done[number]), True))
+                    for night in _nights_in(done[number]) & self._checks.keys():
+                        sealed = night, str(_as(dict, self._checks[night].record.get("report")).get("sha256"))
+                        after = str(reports.get(self._after.get(sealed, sealed[1])))
+                        self._after.update({sealed: after} if SHA256.fullmatch(after) else {})
+        for number, check in begun.items():
+            self.erasing = number
+            check.add(ERASING, f"the erasure of record {number} is not complete")
+            self._changing.update(_nights_in(check))
+
+    def _is_touched(self, check: Check) -> bool:
+        """Return whether rows of a night were erased, or of the one whose documents its report compares."""
+        before = self._checks.get(_reference(check.record.get("compared_with"))[0])
+        for table in [*check.tables, *(before.tables if before else ())]:
+            try:
+                listed = BLOCK.finditer(self._digests(table))
+                if any(block[1].decode() in self._erased for block in listed):
+                    return True
+            except Problem:  # told with the table
+                continue
+        return False
 
     def run(self) -> Iterator[Check]:
         """Verify; the last record is not complete if the store has failed."""
@@ -389,7 +436,9 @@ class Verifier:
         for one in (_as(dict, one) for one in stored if one is not None):
             is_here = not self.is_partial or RULES.fullmatch(str(one.get("path")))
             is_changing = one is check.record.get("report") and check.number in self._changing
-            now = self._after.get(str(one.get("sha256")), one.get("sha256"))
+            now = self._after.get((check.number, str(one.get("sha256"))), one.get("sha256"))
+            if now and now != one.get("sha256") and not self._is_pack and not self._is_touched(check):
+                now = one.get("sha256")  # no erasure has anything to do with this report
             check.erased += is_changing or now != one.get("sha256")
             is_read = is_here and not is_changing and now != ""
             yield from self._new(check, one.get("path"), now) if is_read else ()
@@ -454,13 +503,18 @@ class Verifier:
         digests = str(table.get("digests"))
         store, path = self._find(table.get("path"), f"tables/{digests}.jsonl")
         salts_store, salts_path = self._find(table.get("salts"), f"tables/{digests}.salts")
-        if not SHA256.fullmatch(digests):
-            raise Problem(INVALID, f"{store.show(path)} has no list of digests in record {check.number}")
-        content = read_small(self._store, f"{DIGESTS}/{digests}.txt", MAX_DIGESTS_BYTES)
-        if hashlib.sha256(content).hexdigest() != digests:
-            raise Problem(CHANGED, f"{self._store.show(f'{DIGESTS}/{digests}.txt')} has changed")
+        content = self._digests(table)
         with store.open(path) as file, salts_store.open(salts_path) as salts:
             yield from read_blocks(file, salts, content, store.show(path), self._erased)
+
+    def _digests(self, table: dict[str, Any]) -> bytes:
+        """Return the list of the digests of a table."""
+        if not SHA256.fullmatch(digests := str(table.get("digests"))):
+            raise Problem(INVALID, f"{str(table.get('path'))[:200]!r} has no list of digests in its record")
+        content = read_small(self._store, path := f"{DIGESTS}/{digests}.txt", MAX_DIGESTS_BYTES)
+        if hashlib.sha256(content).hexdigest() != digests:
+            raise Problem(CHANGED, f"{self._store.show(path)} has changed")
+        return content
 
     def _new(self, check: Check, path: Any, sha256: Any) -> Iterator[Wanted]:
         """Yield an object that was not read before; repeat what was found about another one."""
@@ -491,8 +545,10 @@ def _describe(record: dict[str, Any]) -> list[str]:
     """Return who has added a record, why, and how much it concerns."""
     numbers = {"document": record.get("documents"), "digest": len(_as(list, record.get("digests")))}
     numbers["row"] = sum(_as(int, number) for number in _as(dict, record.get("rows")).values())
-    numbers["job"], numbers["job left"] = record.get("jobs"), len(_as(list, record.get("left")))
-    numbers["file left"] = record.get("files_left")
+    is_erased, replaced = record.get("kind") == "erased", len(_as(dict, record.get("reports")))
+    numbers["replaced report" if is_erased else "removed pattern"] = replaced
+    numbers["job"], numbers["remaining job"] = record.get("jobs"), len(_as(list, record.get("left")))
+    numbers["remaining file"] = record.get("files_left")
     if not record.get("kind"):
         by = "/".join(str(record.get(name))[:80] for name in ("dag_id", "task_id"))
         is_first = record.get("replaces") is None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import os
 import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -22,6 +24,7 @@ from airflow_provider.nights.evidence import chain as chains
 from airflow_provider.nights.evidence.erasing import Erasure
 from airflow_provider.nights.evidence.holds import Hold, place_hold, read_holds, release_holds
 from airflow_provider.nights.evidence.traces import Traces
+from airflow_provider.nights.evidence.verifier import CHANGED, ERASING
 from airflow_provider.nights.index.nights import EarlierNights, Night, TaskKey, latest_rows
 from airflow_provider.redaction.addresses import redact
 from airflow_provider.storage import atomic, names
@@ -748,3 +751,28 @@ def test_damaged_table_of_another_task_does_not_stop_an_erasure(tree: Tree, dama
     tree.erase(ANNA)
     assert tree.find_traces(ANNA) == []
     tree.close(2, BERT)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [{"kind": "erased", "completes": 2, "jobs": 0, "left": []}],
+        [{"kind": "erased", "completes": 1, "jobs": 0, "left": []}],
+        [{"kind": "erasure", "digests": [], "nights": [1], "documents": 1}],
+        [
+            {"kind": "erasure", "digests": [], "nights": [1], "documents": 1},
+            {"kind": "erased", "completes": 2, "left": []},
+        ],
+    ],
+    ids=["itself", "a night", "alone", "without digests"],
+)
+def test_records_that_erase_nothing_hide_no_swapped_report(tree: Tree, records: list[dict[str, Any]]) -> None:
+    tree.close(1, ANNA, BERT)
+    night = json.loads((tree.path / "_evidence/nights/00000001.json").read_text())
+    (page,) = tree.path.glob("dt=2026-03-01/_night/*.html")
+    page.write_text("All is well")
+    replaced = {night["report"]["sha256"]: hashlib.sha256(b"All is well").hexdigest()}
+    for record in records:
+        made = {"version": night["version"], "at": "", "by": "", "reason": "", "reports": replaced, **record}
+        chains.Chain(tree.root).append(mock.Mock(return_value=made))
+    assert {CHANGED, ERASING} & {kind for check in tree.verify() for kind in check.counts}
