@@ -64,7 +64,7 @@ def test_each_criterion_is_an_assertion_on_its_text(assessed: ComplianceAssessOp
         Path(dataset.name).name: dataset.outputFacets["outputStatistics"].rowCount
         for dataset in found.outputs
     }
-    assert rows == {"assessments.jsonl": 3, "findings.jsonl": 18}
+    assert rows == {"assessments.jsonl": 3, "findings.jsonl.gz": 18}
 
 
 def test_of_too_many_assertions_those_that_fail_are_kept(
