@@ -21,8 +21,15 @@ if TYPE_CHECKING:
 Names = Mapping[str, list[str]]
 
 # Fields that say that an answer is one page of several.
-MORE = re.compile("next(page|link|url|cursor|token|pagetoken)?|has(next|more)")
-TOTALS = re.compile("total(elements|count|results|pages)")
+MORE = re.compile("next(page|link|url|cursor|token|pagetoken)?|has(next|more)|truncated")
+MORE_IF_FALSE = frozenset({"last", "lastpage", "complete"})
+TOTALS = re.compile("total(elements|count|results|pages)?|pages|lastpage")
+PAGES = frozenset({"totalpages", "pages", "lastpage"})
+# What a status says of results that are not those of a completed assessment.
+UNFINISHED = re.compile(
+    "partial.*|incomplete|pending|queued|started|running|processing|inprogress|fail(ed|ure)?|error|aborted|"
+    "cancell?ed|timedout|timeout"
+)
 MAX_DEPTH = 3
 
 
@@ -59,7 +66,7 @@ def parse_findings(results: Any, profile: Profile) -> list[Finding]:
     results, names = profile.convert(results), profile.finding_names
     records = _find_records(results, names, MAX_DEPTH)
     if records is not None and (part := _find_part(results, len(records), MAX_DEPTH)):
-        raise _unreadable(f"are only a part, as {part} says")
+        raise _unreadable(f"are only a part, or not completed, as {part} says")
     if records is None:
         raise _unreadable(
             "have no list of findings: expected a list of objects, or an object with one under 'results' or "
@@ -115,16 +122,22 @@ def _find_records(results: Any, names: Names, depth: int) -> list[dict[str, Any]
 
 
 def _find_part(results: Any, number: int, depth: int) -> str:
-    """Return the field that says that there are more findings than this number; empty without one."""
+    """Return the field that says that these are not all findings of a completed assessment; else empty."""
     if not isinstance(results, Mapping) or not depth:
         return ""
     for name, value in results.items():
         key = normalize(str(name))
-        is_more = MORE.fullmatch(key) and value not in (None, "", False, 0, [], {})
-        if is_more or (key == "last" and value is False):
+        is_given = value not in (None, "", False, 0, [], {})
+        if (is_given and (MORE.fullmatch(key) or key == "error")) or (
+            key in MORE_IF_FALSE and value is False
+        ):
             return f"'{name}'"
-        if TOTALS.fullmatch(key) and type(value) is int and value > (1 if key == "totalpages" else number):
+        if key in ("status", "state") and UNFINISHED.fullmatch(normalize(str(value))):
             return f"'{name}'"
+        if TOTALS.fullmatch(key) and type(value) is int and value > (1 if key in PAGES else number):
+            return f"'{name}'"
+        if key in ("document", "framework"):  # they have pages and states of their own
+            continue
         if part := _find_part(value, number, depth - 1):
             return part
     return ""

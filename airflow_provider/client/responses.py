@@ -136,10 +136,14 @@ def as_assessment(record: dict[str, Any], fallback: str, translate: Translate) -
             f"The record of an assessment could not be translated: {problem!r}. Fix translate_assessment "
             "of the hook."
         ) from None
-    known = next((str(value) for value in ids if isinstance(value, str | int) and str(value)), fallback)
-    return Assessment.model_validate(
-        {"id": fallback or known, "status": status, "error": error, "raw": record}
-    )
+    named = [str(value) for value in ids if isinstance(value, str | int) and str(value)]
+    if fallback and named and _normalized(fallback) not in map(_normalized, named):
+        raise ComplianceProtocolError(
+            f"The status of assessment '{fallback}' is that of another one, '{named[0][:100]}': check for a "
+            "cache in front of the service."
+        )
+    known = fallback or next(iter(named), "")
+    return Assessment.model_validate({"id": known, "status": status, "error": error, "raw": record})
 
 
 def _accepted_record(response: HttpResponse) -> dict[str, Any]:

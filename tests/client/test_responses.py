@@ -142,7 +142,13 @@ def test_a_response_to_a_submit_that_is_not_json_is_an_error_without_a_location(
 )
 def test_the_id_of_an_assessment_has_several_names(record: dict[str, Any], expected: str) -> None:
     assert as_assessment(record, "", dict).id == expected
-    assert as_assessment(record, "known", dict).id == "known"
+    assert as_assessment(record, expected.upper(), dict).id == expected.upper()
+
+
+def test_a_status_of_another_assessment_is_refused() -> None:
+    with pytest.raises(ComplianceProtocolError, match="that of another one, 'a2'") as refused:
+        as_assessment({"id": "a2", "status": "COMPLETED"}, "a1", dict)
+    assert refused.value.transient
 
 
 def test_an_assessment_runs_unless_it_says_otherwise() -> None:

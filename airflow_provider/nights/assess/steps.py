@@ -17,13 +17,19 @@ from airflow_provider.runtime.event_loop import in_thread
 from airflow_provider.storage.atomic import keep
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind, to_record
+from airflow_provider.waiting.poller import is_uuid
 from airflow_provider.waiting.results import Record
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.hooks.compliance import ComplianceHook
 
-NAMED = ("contentUuid", "documentUuid", "frameworkCodeName", "frameworkId")  # fields of results
+# Fields of results and findings that name what they are about, and fields of an object that does.
+NAMED = (
+    "contentUuid", "contentUuids", "documentUuid", "document", "framework", "frameworkCodeName",
+    "frameworkId", "assessmentId",
+)  # fmt: skip
+NAMES = ("uuid", "id", "codeName", "name")
 RESULT_IDS = ("uuid", "id")  # which may be those of an assessment, or of the results themselves
 
 
@@ -96,18 +102,20 @@ class AssessSteps(Steps[Cell]):
         """Refuse results that name a document or a framework that was not asked about."""
         framework = self.frameworks[item.framework_id]
         payload = self.payload.render(self.documents[item.source], framework.fields)
-        asked = set(map(_normalize_id, (item.uuid, item.framework, *_leaves([payload, framework.fields]))))
+        sent = _leaves([payload, framework.fields])
+        asked = set(map(_normalize_id, (item.uuid, item.job_id, item.framework, *sent)))
         converted = self.client.settings.profile.convert(results)
         lists = converted.values() if isinstance(converted, dict) else [converted]
         records = [converted, *(one for some in lists if isinstance(some, list) for one in some)]
         for record in records:
             for name in NAMED if isinstance(record, dict) else ():
-                value = record.get(name)
-                if isinstance(value, str | int) and value != "" and _normalize_id(value) not in asked:
-                    raise ComplianceProtocolError(
-                        f"The results of assessment '{item.job_id}' are about {name} '{str(value)[:100]}', "
-                        f"which was not asked for '{item.label}': check for a cache in front of the service."
-                    )
+                for value in _names(record.get(name)):
+                    # A document may have any name.
+                    if _normalize_id(value) not in asked and (name != "document" or is_uuid(value)):
+                        raise ComplianceProtocolError(
+                            f"The results of assessment '{item.job_id}' are about {name} '{value[:100]}', "
+                            f"which was not asked for '{item.label}': is there a cache in front of the service?"
+                        )
 
     def _has_only_fields(self, results: Any) -> bool:
         """Return whether results may be a status of the assessment: without lists, and without findings."""
@@ -118,6 +126,17 @@ class AssessSteps(Steps[Cell]):
             return not self.hook.findings_of(results)
         except Exception:
             return True
+
+
+def _names(value: Any) -> Iterator[str]:
+    """Yield what a field names: a text or number, an object with one, or a list of them."""
+    if isinstance(value, Mapping):
+        value = [value.get(name) for name in NAMES]
+    if isinstance(value, list):
+        for item in value:
+            yield from _names(item)
+    elif isinstance(value, str | int) and value != "":
+        yield str(value)
 
 
 def _leaves(value: Any) -> Iterator[Any]:

@@ -53,6 +53,12 @@ def test_results_are_stored_byte_for_byte(service: Emulator, nights: Nights) -> 
         {"contentUuid": "other", "results": [ANSWER]},
         {"frameworkCodeName": "GDPR", "results": [ANSWER]},
         {"results": [ANSWER | {"documentUuid": "other"}]},
+        {"framework": "GDPR", "results": [ANSWER]},
+        {"framework": {"id": 99, "name": "Other"}, "results": [ANSWER]},
+        {"contentUuids": ["other"], "results": [ANSWER]},
+        {"document": "00000000-0000-4000-8000-000000000000", "results": [ANSWER]},
+        {"results": [ANSWER | {"framework": "GDPR"}]},
+        {"results": [ANSWER | {"assessmentId": "other"}]},
     ],
 )
 def test_results_that_are_empty_or_of_something_else_are_fetched_again(
@@ -110,6 +116,14 @@ def test_results_that_stay_those_of_another_assessment_fail_the_attempt(
         {"content": [], "results": [ANSWER], "page": {"totalElements": 10}},
         {"results": [ANSWER, None]},
         {"anything": []},
+        {"status": "FAILED", "results": [ANSWER]},
+        {"state": "partially_completed", "results": [ANSWER]},
+        {"error": "The model has crashed.", "results": [ANSWER]},
+        {"results": [ANSWER], "total": 2},
+        {"results": [ANSWER], "meta": {"last_page": 3}},
+        {"results": [ANSWER], "pages": 2},
+        {"results": [ANSWER], "truncated": True},
+        {"results": [ANSWER], "complete": False},
     ],
 )
 def test_results_that_can_t_be_read_are_a_failed_row(service: Emulator, nights: Nights, body: Any) -> None:
@@ -124,6 +138,8 @@ def test_results_may_name_what_was_asked_for(service: Emulator, nights: Nights) 
     documents = nights.manifest(TEXT)
     uuid = json.loads(Path(documents.removeprefix("file://")).read_text())["uuid"]
     named = {"contentUuid": uuid.upper(), "frameworkCodeName": "dora", "frameworkId": 1}
+    named |= {"contentUuids": [uuid], "framework": {"codeName": "DORA"}, "status": "COMPLETED", "error": None}
+    named |= {"document": {"name": "a.pdf", "pages": 7}}
     page = {"last": True, "next": None, "totalPages": 1, "totalElements": 1}
     service.fail("get_assessment_results", body=named | page | {"results": [ANSWER]})
     task = assess(nights, documents, frameworks="DORA")
