@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -41,6 +41,7 @@ class AssessSteps(Steps[Cell]):
     :param frameworks: by id
     :param target: returns where the results of a cell go
     :param found: gets the verdicts of each cell
+    :param earlier_inputs: of assessments of earlier nights, by id
     :ivar submitted: ids of assessments of this task, normalized
     """
 
@@ -55,6 +56,7 @@ class AssessSteps(Steps[Cell]):
     target: Callable[[Cell], Location]
     found: Spool
     submitted: set[str] = field(default_factory=set)
+    earlier_inputs: Mapping[str, Hashable] = field(default_factory=dict)
 
     async def submit(self, item: Cell) -> Record:
         """Submit the assessment of a cell."""
@@ -114,7 +116,8 @@ class AssessSteps(Steps[Cell]):
                     if _normalize_id(value) not in asked and (name != "document" or is_uuid(value)):
                         raise ComplianceProtocolError(
                             f"The results of assessment '{item.job_id}' are about {name} '{value[:100]}', "
-                            f"which was not asked for '{item.label}': is there a cache in front of the service?"
+                            f"which was not asked for '{item.label}': check for a cache in front of the "
+                            "service."
                         )
 
     def _has_only_fields(self, results: Any) -> bool:

@@ -148,6 +148,7 @@ class AssessTask:
             steps = AssessSteps(
                 client, self.hook, self.template, documents, self.frameworks, self._target, self.found
             )
+            steps.earlier_inputs = self.earlier.inputs
             in_flight = await run_engine(client, self.cells, steps, self.checkpoint, outdated)
             while not in_flight and not await self.read_known(self.cells):
                 in_flight = await run_engine(client, self.cells, steps, self.checkpoint, ())

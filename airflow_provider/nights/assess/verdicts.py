@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import groupby
@@ -29,6 +29,7 @@ class EarlierVerdicts:
     :param before: `BEFORE_COLUMNS` of each criterion in the night to compare with
     :param causes: why a cell may have another verdict than in that night: see `Cell.find_cause`
     :param rules: the fingerprint of the framework in that night
+    :param inputs: what the assessments of those nights are made of, by id
     :param compared_with: the newest of those nights
     """
 
@@ -37,6 +38,7 @@ class EarlierVerdicts:
     before: Spool = field(default_factory=Spool)
     causes: dict[str, str] = field(default_factory=dict)
     rules: dict[str, str] = field(default_factory=dict)
+    inputs: dict[str, Hashable] = field(default_factory=dict)
     compared_with: str = ""
 
 
@@ -84,6 +86,8 @@ def read_earlier_verdicts(
             if (then := row.get("text_bytes")) and own.text_bytes is not None and own.text_change is None:
                 is_new = own.text_sha256 != row["text_sha256"]
                 own.text_change = round(own.text_bytes / then - 1, 3) if is_new else None
+            if row["text_sha256"]:
+                found.inputs[row["assessment_id"]] = Cell.from_record(row).input
             found.rules.setdefault(own.key, intern(str(row["framework_fingerprint"])))
         wanted.setdefault(entry.path, _Wanted(entry)).compared[key] = own.key if own else key
         found.compared_with = max(found.compared_with, entry.night.at)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from airflow_provider.exceptions import ComplianceError
@@ -35,7 +36,7 @@ class ItemState(StrEnum):
     @property
     def is_final(self) -> bool:
         """Whether nothing is left to do."""
-        return not TRANSITIONS[self]
+        return self in (COMPLETED, FAILED, SKIPPED)
 
 
 PENDING, SUBMITTED, RETRYING, READY, COMPLETED, FAILED, SKIPPED = ItemState
@@ -45,7 +46,7 @@ TRANSITIONS: Mapping[ItemState, frozenset[ItemState]] = {
     SUBMITTED: frozenset({READY, RETRYING, FAILED, PENDING}),  # PENDING: the job is gone
     RETRYING: frozenset({SUBMITTED, FAILED}),
     READY: frozenset({COMPLETED, FAILED}),
-    COMPLETED: frozenset(),
+    COMPLETED: frozenset({FAILED}),  # the service has given its job to another item
     FAILED: frozenset(),
     SKIPPED: frozenset(),
 }
@@ -247,10 +248,12 @@ class Steps(ABC, Generic[I]):
 
     :cvar kind: what the service does for an item
     :cvar noun: what the items are, in the plural
+    :ivar earlier_inputs: what jobs of earlier nights were made of, by id
     """
 
     kind: ClassVar[JobKind]
     noun: ClassVar[str]
+    earlier_inputs: Mapping[str, Hashable] = MappingProxyType({})
 
     @abstractmethod
     async def submit(self, item: I) -> Record:

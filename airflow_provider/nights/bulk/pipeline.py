@@ -100,6 +100,8 @@ class Pipeline(Generic[I]):
     def start(self, updates: Subscription) -> None:
         """Start with all items, each as far as it has come."""
         self._updates = updates
+        for job_id, made_of in self._steps.earlier_inputs.items():
+            self._inputs[job_id].add(made_of)
         for item in self.items:
             if item.job_id:
                 self._inputs[item.job_id].add(item.input)
@@ -355,7 +357,10 @@ class Pipeline(Generic[I]):
         else:
             self._move(item, SUBMITTED)
         item.job_id = job_id
-        self._inputs[job_id].add(item.input)
+        if not self._is_shared(job_id):
+            self._inputs[job_id].add(item.input)
+            if self._is_shared(job_id):  # its text, too, may be that of this item
+                self._fail_shared(one for one in self.items if (one.job_id, one.state) == (job_id, COMPLETED))
         written = self._checkpoint.append(item)
         if state is SUBMITTED or (is_retry and record["status"] != COMPLETED):
             self._watch(item)  # the response may still be the failure from before
@@ -366,15 +371,24 @@ class Pipeline(Generic[I]):
         return written
 
     async def _fetch(self, item: I) -> None:
-        if len(self._inputs[item.job_id]) > 1:  # whose result it is, is not known
+        if not self._is_shared(item.job_id):
+            async with self._limiter.request():
+                await self._steps.fetch(item)
+        if self._is_shared(item.job_id):  # perhaps since the request
+            self._fail_shared([item])
+            return
+        self._move(item, COMPLETED)
+        self._checkpoint.append(item)
+
+    def _is_shared(self, job_id: str) -> bool:
+        """Return whether a job was given to different inputs: whose result it has, is not known."""
+        return len(self._inputs[job_id]) > 1
+
+    def _fail_shared(self, items: Iterable[I]) -> None:
+        for item in items:
             item.completed_at = None  # the next attempt submits again
             what = f"The service gave {self._steps.kind.noun} {item.job_id} to others with another input, too"
             self._fail(item, ComplianceProtocolError(f"{what}: check for a cache in front of it."))
-            return
-        async with self._limiter.request():
-            await self._steps.fetch(item)
-        self._move(item, COMPLETED)
-        self._checkpoint.append(item)
 
     async def receive(self) -> None:
         """Handle updates, forever; an error that all jobs meet is raised here."""

@@ -71,7 +71,31 @@ def test_items_share_a_job_only_if_they_are_made_of_the_same(night: Night) -> No
     again = Made("a1", "x", COMPLETED), Made("c1")  # a later attempt knows what is done
     night.script({}, script)
     night.run(*again)
-    assert [item.state for item in again] == [COMPLETED, FAILED]
+    assert [(item.state, item.completed_at) for item in again] == [(FAILED, None)] * 2
+
+
+def test_an_item_that_was_completed_fails_once_its_job_is_given_to_another(night: Night) -> None:
+    given = [{"uuid": "x", "status": "RUNNING"}]
+    late = [{"uuid": "x", "status": "FAILED"}]
+    night.script({"x": {1: DONE}}, {"submit a1": given, "submit c1": [5.0, *late]})
+    items = Made("a1"), Made("c1")
+    night.run(*items)
+    assert [(item.state, item.completed_at) for item in items] == [(FAILED, None)] * 2
+    assert [record.get("status") for record in night.journal.records if record["key"] == "a1"][1:] == [
+        "COMPLETED", "FAILED",
+    ]  # fmt: skip
+
+
+def test_a_job_of_an_earlier_night_with_another_input_is_refused(night: Night) -> None:
+    night.steps.earlier_inputs = {"x": "b", "y": "c"}
+    script = {
+        "submit a1": [{"uuid": "x", "status": "RUNNING"}],
+        "submit c1": [{"uuid": "y", "status": "RUNNING"}],
+    }
+    night.script({"x": {1: DONE}, "y": {1: DONE}}, script)
+    items = Made("a1"), Made("c1")
+    night.run(*items)
+    assert [item.state for item in items] == [FAILED, COMPLETED]
 
 
 @pytest.mark.parametrize(
