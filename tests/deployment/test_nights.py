@@ -68,7 +68,7 @@ def check_links(run: Run, nights: Nights) -> None:
     texts = {name: run.deployment.get(link).text for name, link in links}
     assert "Verdicts" in texts["All nights"]
     assert nights.document.name in texts["All nights"]
-    assert "Made from the manifests of the night" in texts["Report"]
+    assert "Generated from the night's manifests" in texts["Report"]
 
 
 def answer(run: Run, option: str, **fields: Any) -> None:
@@ -96,12 +96,11 @@ def test_open_form_holds_no_other_night_and_a_backfill_reports_each_change_once(
     second, third = nights.backfill(2, 3)
     fifth = nights.start(5)
 
-    assert fifth.wait_for_end()["state"] == "success"
-    assert changes_of(fifth) == []
     assert changes_of(second) == changed
-    answer(second, "Decide later")
-    assert [run.wait_for_end()["state"] for run in (second, third)] == ["success"] * 2
-    assert changes_of(third) == []
+    for run in (fifth, second, third):  # what no expert has decided is asked again
+        answer(run, "Decide later")
+        assert run.wait_for_end()["state"] == "success"
+    assert changes_of(fifth) == changes_of(third) == []
     assert service.count("submit_file") <= 3  # both versions, and night 2 beside night 5
 
     (finding,) = (row for row in findings_of(asked) if row["changed_from"])

@@ -214,7 +214,8 @@ def test_a_document_is_erased_though_the_evidence_is_locked(locked: LockedStore,
     client, bucket = locked.client, locked.bucket
     current = [one["Key"] for one in client.list_objects_v2(Bucket=bucket)["Contents"]]
     contents = [client.get_object(Bucket=bucket, Key=key)["Body"].read() for key in current]
-    assert not any(b"anna" in content.replace(b"u-anna", b"") for content in contents)  # its job is named as left
+    # The ids of jobs are named until they are deleted.
+    assert not any(b"anna" in content.replace(b"u-anna", b"") for content in contents)
     assert any(b"bert" in content for content in contents)
 
 
