@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
             entry = erasure.run(ErasedJobs(hook, EventLoop(threads=2), log))
             names, uri = [], entry.uri
             documents, rows, digests = (entry.record[name] for name in ("documents", "rows", "digests"))
-            if erasure.is_unknown:
+            if not erasure.has_erased:
                 documents, rows, digests = 0, {}, []
     numbers = {"documents": documents, "rows": sum(rows.values()), "digests": len(digests)}
     left = {"jobs_left": len(erasure.jobs_left), "files_left": erasure.left}
@@ -54,6 +54,8 @@ def run(options: argparse.Namespace) -> int:
             print_line(f"    and {len(names) - MAX_SHOWN:,} more")
         counts = ", ".join(f"{number:,} {noun}" for noun, number in numbers.items())
         print_line(f"{'Would erase' if options.dry_run else 'Erased'}: {counts}.")
+        for name in erasure.removed:
+            print_line(f"Removed what was left: {name}")
         for name in erasure.left:
             print_line(f"Not erased: {name}")
         if erasure.jobs_left:

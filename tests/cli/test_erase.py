@@ -151,12 +151,19 @@ def test_operator_erases_and_deletes_jobs(tree: Tree, emulated_service: Emulator
 
 @pytest.mark.parametrize("status", [403, 405, 409, 500])
 def test_service_that_refuses_deletes_has_no_say_in_what_is_ours(
-    tree: Tree, emulated_service: Emulator, monkeypatch: pytest.MonkeyPatch, status: int
+    tree: Tree,
+    emulated_service: Emulator,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    status: int,
 ) -> None:
     monkeypatch.setattr("airflow_provider.waiting.rules.OUTAGE_SECONDS", 0.1)
     emulated_service.fail("cancel", status=status, times=None, body="A gateway's page")
     given = ["erase", str(tree.path), "--source", ANNA, *REASON]
     assert main(given) == 1
+    refusals = [text for text in caplog.messages if "refuse" in text or "not deleted" in text]
+    assert status == 500 or "Everything below the root is erased. Only 2 jobs" in refusals[0]
+    assert sum("not deleted" in text for text in caplog.messages) == 1
     assert tree.find_traces(ANNA) == []
     tree.close(2, BERT)
     assert main(["verify", str(tree.path)]) == 0

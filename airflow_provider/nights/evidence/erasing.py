@@ -36,13 +36,13 @@ from airflow_provider.nights.evidence.jobs import Job
 from airflow_provider.nights.evidence.pages import render_night_again, render_safely, render_task_again
 from airflow_provider.nights.evidence.tables import below, download
 from airflow_provider.nights.evidence.traces import CSV, PARQUET, PART, Traces
-from airflow_provider.nights.evidence.verifier import ABSENT, DIGESTS
 from airflow_provider.runtime.params import required
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.jsonl import TableFile, read_lines
 from airflow_provider.storage.layout import HOLDS, NIGHTS
 from airflow_provider.storage.locations import Location, parse_json
 
+LIST_START = b'{"sources"'
 INTENT = ".sources"  # names the documents as long as an erasure is not complete
 MAX_WRITE_TIME = timedelta(hours=1)  # a part that is younger may be complete soon
 
@@ -65,6 +65,8 @@ class Erasure:
     :param task: identifies the task instance, whose next attempt completes what this one has begun
     :param resume: complete an erasure that was killed, and try again to delete jobs that are left
     :ivar left: files that may name the documents: they can't be read, or another process may still write them
+    :ivar removed: parts of killed writes, and salts that were back after an erasure
+    :ivar has_erased: there were rows or files of the documents
     :ivar is_unknown: nothing names the documents: they were erased before, or the names are wrong
     :ivar jobs_left: of these and earlier erasures that were tried again
     """
@@ -84,7 +86,8 @@ class Erasure:
         self.sources = set(sources)
         self.left: list[str] = []
         self.jobs_left: list[Job] = []
-        self.is_unknown = False
+        self.removed: list[str] = []
+        self.is_unknown, self.has_erased = False, True
         self._reason = str(required(reason, "reason"))
         self._root, self._by, self._log, self._task, self._resume = root, by, log, task, resume
 
@@ -147,8 +150,12 @@ class Erasure:
             raise
         if found[0].is_empty:
             self._remove_parts(found[0])
-            self.is_unknown = not done
-            if not done:
+            self.removed += self._mark_salts(found[0])
+            for name in self.removed:
+                self._log.info("Removed '%s', which an erasure or a killed write had left.", name)
+            self.has_erased = bool(done)
+            self.is_unknown = not (done or self.removed)
+            if self.is_unknown:
                 self._log.warning("Nothing below '%s' names the documents now: check the names.", self._root)
         else:
             self._complete(entry, found[0])
@@ -276,9 +283,11 @@ class Erasure:
         sources, rows, jobs = self._read_intent(entry)
         traces = found or Traces(self.chain, entry, sources)
         rows |= Counter(traces.tables)  # those that were written since it was begun count, too
-        jobs |= traces.jobs
+        known = {job[:2] for job in jobs}  # with their accounts, whose rows may be gone now
+        jobs |= {job for job in traces.jobs if job[:2] not in known}
         self._write_intent(entry, traces.sources, rows, jobs)
-        for name in sorted({*traces.objects, *traces.states, *traces.patterns.values()}):
+        gone = sorted({*traces.objects, *traces.states, *traces.patterns.values()})
+        for name in gone:
             (self._root / name).remove()
         self._remove_parts(traces)
         for name in filter(CSV.fullmatch, traces.names):
@@ -288,8 +297,7 @@ class Erasure:
         reports = self._render_again(traces, entry)
         for name in traces.tables:
             self._write_table(name, traces, entry)
-        for table in traces.sealed:
-            self._mark_salts(table["salts"], table["digests"], set(entry.record["digests"]))
+        self._mark_salts(traces, entry.record["digests"])
         self._write_intent(entry, (), rows, jobs)
         self._remove_lists(entry)
         done = {
@@ -304,7 +312,9 @@ class Erasure:
         }
         self.chain.append(lambda head: done if head and head.record.get("erasing") == entry.number else entry)
         (self._root / entry.record["sources"]).remove()
-        self._log.info("Erased %s documents: see %s.", entry.record["documents"], entry.uri)
+        self._log.info(
+            "Erased %s documents and %s files: see %s.", entry.record["documents"], len(gone), entry.uri
+        )
 
     def _render_again(self, traces: Traces, erasure: ChainRecord) -> dict[str, str]:
         """Write reports again without the documents; return the SHA-256 of those of nights, before and after.
@@ -339,13 +349,18 @@ class Erasure:
         return reports
 
     def _remove_lists(self, entry: ChainRecord) -> None:
-        """Remove lists of documents of erasures that never began: none can while this one is open."""
+        """Remove lists of documents of erasures that never began: none can while this one is open.
+
+        The part of a list may name documents; one of a hold may be of a write that goes on.
+        """
         folder = self._root / HOLDS
         names = folder.list_names()
         self._check_open(entry)  # after that: what begins now has no list among these
         for name in names:
-            is_list = name.endswith(INTENT) or PART.fullmatch(name)
-            if is_list and below(folder / name, self._root) != entry.record["sources"]:
+            is_part = PART.fullmatch(name) and ((folder / name).read() or b"").startswith(LIST_START)
+            if (name.endswith(INTENT) or is_part) and below(folder / name, self._root) != entry.record[
+                "sources"
+            ]:
                 (folder / name).remove()
 
     def _remove_parts(self, traces: Traces) -> None:
@@ -359,7 +374,8 @@ class Erasure:
                     continue
             if datetime.now(UTC) - written_at > MAX_WRITE_TIME:
                 location.remove()
-            elif not name.startswith(f"{HOLDS}/"):
+                self.removed.append(str(location))
+            elif not name.startswith(f"{HOLDS}/") or not (location.read() or b"").startswith(LIST_START):
                 self.left.append(str(location))
                 self._log.warning("'%s' may be of a write that goes on: erase again in an hour.", location)
 
@@ -405,17 +421,13 @@ class Erasure:
         self._check_open(erasure)
         table.replace()
 
-    def _mark_salts(self, salts: str, digests: str, erased: Collection[str]) -> None:
-        """Remove the salts of blocks that are erased."""
-        blocks = ((self._root / DIGESTS / f"{digests}.txt").read() or b"").splitlines()
-        lines = ((self._root / salts).read() or b"").splitlines(keepends=True)
-        if len(lines) == len(blocks):
-            marked = [
-                ABSENT if block[:64].decode() in erased else salt
-                for block, salt in zip(blocks, lines, strict=True)
-            ]
-            if marked != lines:
-                put_sync(self._root / salts, b"".join(marked))
+    def _mark_salts(self, traces: Traces, digests: Collection[str] = ()) -> list[str]:
+        """Remove the salts of blocks that are erased, also those that are back; return the files."""
+        names = []
+        for name, content in traces.mark_salts({*traces.erased, *digests}):
+            put_sync(self._root / name, content)
+            names.append(str(self._root / name))
+        return names
 
 
 def _dump_intent(sources: Collection[str], rows: Mapping[str, int], jobs: Collection[Job]) -> bytes:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.exceptions import ComplianceConfigError, ComplianceError
 from airflow_provider.runtime.event_loop import EventLoop, for_each
 from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
 from airflow_provider.waiting.refusals import outlast_refusals
-from airflow_provider.waiting.rules import SETUP_ERRORS
+from airflow_provider.waiting.rules import SETUP_ERRORS, is_refusal
 
 if TYPE_CHECKING:
     from airflow_provider.hooks.compliance import ComplianceHook
 
 DELETES_IN_FLIGHT = 8
+REFUSED = (
+    "Everything below the root is erased. Only %s jobs at the service are left, which refuses to delete them "
+    "now: this waits for some minutes. It is safe to stop: `erase ROOT --resume --reason TEXT` tries again."
+)
 KINDS = {"uuid": JOBS, "assessment_id": ASSESSMENTS}
 
 Job = tuple[str, str, str]
-"""A column, `uuid` or `assessment_id`, the id, and the account; empty if that is not known."""
+"""A column, `uuid` or `assessment_id`, the id, and the account; empty if no row below the root has one."""
+UNKNOWN = "unknown"  # the account of a job that only other rows have: it is not deleted
 
 
 class ErasedJobs:
@@ -47,26 +53,42 @@ class ErasedJobs:
         """Delete jobs; return those that are left. Those that the service does not know are gone."""
         own = [job for job in jobs if job[2] in ("", self._hook.account_digest)]
         if others := len(jobs) - len(own):
-            self._log.warning("%s jobs are of another host or account than the connection.", others)
+            self._log.warning("%s jobs are not of the host and account of the connection.", others)
         self._hook.get_conn()  # asks Airflow for the connection: here, not in another thread
         gone = self._loop.run(self._delete_all(own)) if own else set()
         return sorted(set(jobs) - gone)
 
     async def _delete_all(self, jobs: Collection[Job]) -> set[Job]:
         gone: set[Job] = set()
+        waiting, is_told = asyncio.Lock(), False
+
+        async def outlast(call: Callable[[], Awaitable[bool]]) -> None:
+            nonlocal is_told
+            try:
+                await call()
+            except ComplianceError as error:
+                if self._is_refused or not is_refusal(error):
+                    raise
+            else:
+                return
+            if not is_told:
+                is_told = True
+                self._log.warning(REFUSED, len(jobs) - len(gone))
+            async with waiting:  # one asks for all
+                await (call() if self._is_refused else outlast_refusals(call, client, self._log))
 
         async def delete(job: Job) -> None:
             kind, identifier = KINDS[job[0]], job[1]
             try:
-                if self._is_refused:
-                    await kind.delete(client, identifier)
-                else:
-                    await outlast_refusals(lambda: kind.delete(client, identifier), client, self._log)
+                await outlast(lambda: kind.delete(client, identifier))
             except ComplianceError as error:
                 if isinstance(error, SETUP_ERRORS):
                     raise
+                if not self._is_refused:
+                    self._log.warning(
+                        "The service has not deleted %s: %s", kind.describe([identifier]), error
+                    )
                 self._is_refused = True
-                self._log.warning("The service has not deleted %s: %s", kind.describe([identifier]), error)
             else:
                 gone.add(job)
 

@@ -14,10 +14,11 @@ from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.nights.assess.tables import has_pyarrow
 from airflow_provider.nights.evidence.chain import EVIDENCE_FOLDER, Chain, ChainRecord
 from airflow_provider.nights.evidence.holds import HOLD, Hold
-from airflow_provider.nights.evidence.jobs import Job
+from airflow_provider.nights.evidence.jobs import UNKNOWN, Job
 from airflow_provider.nights.evidence.manifests import FINDINGS, INGEST
 from airflow_provider.nights.evidence.stores import open_store
 from airflow_provider.nights.evidence.verifier import (
+    ABSENT,
     DIGESTS,
     Check,
     Problem,
@@ -34,6 +35,7 @@ from airflow_provider.storage.layout import NIGHTS, OWN_FOLDERS
 from airflow_provider.storage.locations import parse_json, storage_errors
 
 SOURCE = re.compile(rb'"source":\s*("(?:[^"\\]|\\.)*")')
+ACCOUNT, FRAMEWORK = re.compile(rb'"account":\s*"[^"]'), re.compile(rb'"framework_id":\s*"?([^",}]+)')
 OBJECT_COLUMNS, JOB_COLUMNS = ("path", "results_path", "text_path"), ("uuid", "assessment_id")
 # What tasks write; other files below the root are of others, and are left as they are.
 _WORK = r"_work/(?:ingest|assess|state|deletes|shards)/.+"
@@ -84,6 +86,7 @@ class Traces:
         self.jobs: set[Job] = set()
         self.objects: set[str] = set()
         self.keys: set[str] = set()  # by which entries of nights find their rows
+        self._frameworks: set[bytes] = set()  # IDs of all
         self._read_tables()
         self._find_left_over()
         self._leave_shared()
@@ -103,7 +106,8 @@ class Traces:
     @property
     def is_empty(self) -> bool:
         """Return whether nothing below the root names the documents."""
-        return not (self.tables or self.states or self.patterns or self.nights or self.reports)
+        found = self.tables, self.states, self.patterns, self.nights, self.reports, self.objects
+        return not any(found)
 
     @cached_property
     def entries(self) -> list[Entry]:
@@ -142,17 +146,35 @@ class Traces:
                     found |= {digest: None} if lines and self.is_about(lines[0]) else {}
         return list(found)
 
+    def mark_salts(self, erased: Collection[str]) -> Iterator[tuple[str, bytes]]:
+        """Yield paths and new contents of salts that have some of erased blocks, such as after a restore."""
+        for table in self.sealed:
+            blocks = ((self.root / DIGESTS / f"{table['digests']}.txt").read() or b"").splitlines()
+            lines = ((self.root / table["salts"]).read() or b"").splitlines(keepends=True)
+            if len(lines) == len(blocks):
+                pairs = zip(blocks, lines, strict=True)
+                marked = [ABSENT if block[:64].decode() in erased else salt for block, salt in pairs]
+                if marked != lines:
+                    yield table["salts"], b"".join(marked)
+
     def _read_tables(self) -> None:
+        # Findings name jobs without their account: what any row says of a job counts.
+        accounts, has_accounts = dict[tuple[str, str], set[str]](), False
         for name in self._tables:
-            for line in filter(self.is_about, read_lines(self.root / name)):
+            for line in read_lines(self.root / name):
+                has_accounts = has_accounts or bool(ACCOUNT.search(line))
+                self._frameworks.update(FRAMEWORK.findall(line))
+                if not self.is_about(line):
+                    continue
                 row = parse_line(line, f"A line of '{self.root / name}'")
-                account = str(row.get("account") or "")
-                self.jobs |= {
-                    (column, str(row[column]), account) for column in JOB_COLUMNS if row.get(column)
-                }
+                for column in filter(row.get, JOB_COLUMNS):
+                    known = accounts.setdefault((column, str(row[column])), set())
+                    known |= {str(row["account"])} if row.get("account") else set()
                 self.keys |= {str(row["source"]), f"{row['source']}\n{row.get('framework_id', '')}"}
                 self.objects |= self._objects(row)
                 self.tables[name] = self.tables.get(name, 0) + 1
+        other = UNKNOWN if has_accounts else ""
+        self.jobs = {(*job, account) for job, known in accounts.items() for account in known or {other}}
         # Those of closed nights go last, those of ingestion after all others.
         kinds = {table["path"]: table["kind"] for table in self.sealed}
         order = sorted(self.tables, key=lambda name: (name in kinds, kinds.get(name) == INGEST))
@@ -167,8 +189,10 @@ class Traces:
         return {path for path in found if OWN_FOLDERS.isdisjoint(path.split("/"))}
 
     def _find_left_over(self) -> None:
-        """Add texts and results that no row names any more, because a cleared task has written others."""
-        digests = [f"-{names.digest(key)}" for key in self.keys]
+        """Add texts and results that no row names any more: of cleared tasks, or restored from a backup."""
+        ids = [one.decode("utf-8", "replace") for one in self._frameworks]
+        cells = {f"{source}\n{framework}" for source in self.sources for framework in ids}
+        digests = [f"-{names.digest(key)}" for key in {*self.keys, *self.sources, *cells}]
         self.objects |= {
             name for name in self.names if any(digest in name.rpartition("/")[2] for digest in digests)
         }

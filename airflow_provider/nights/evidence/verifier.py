@@ -595,7 +595,10 @@ def report(verifier: Verifier) -> int:
         print_line(hint)
     print_line(f"Last record: SHA-256 {verifier.head or 'unknown'}")
     if (draw := verifier.draw).sample:
-        print_line(f"A sample of {draw.sample:,}. Was head {draw.head} told before seed {draw.seed!r}?")
+        period = f"of nights from {draw.first or 'the first'} to {draw.last or 'the last'}"
+        print_line(
+            f"A sample of {draw.sample:,} {period}. Was head {draw.head} told before seed {draw.seed!r}?"
+        )
     if not verifier.is_head_given:
         print_line("Whether later records were removed is not known: give --head or --contains.")
     if total.stopped:

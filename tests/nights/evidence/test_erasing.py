@@ -23,6 +23,7 @@ from airflow_provider.exceptions import (
 from airflow_provider.nights.evidence import chain as chains
 from airflow_provider.nights.evidence.erasing import Erasure
 from airflow_provider.nights.evidence.holds import Hold, place_hold, read_holds, release_holds
+from airflow_provider.nights.evidence.jobs import UNKNOWN
 from airflow_provider.nights.evidence.traces import Traces
 from airflow_provider.nights.evidence.verifier import CHANGED, ERASING
 from airflow_provider.nights.index.nights import EarlierNights, Night, TaskKey, latest_rows
@@ -80,6 +81,74 @@ def test_rows_that_are_back_after_an_erasure_are_found(tree: Tree, tmp_path: Pat
     assert tree.statuses() == "CHANGED OK OK"
     (check, *_) = tree.verify()
     assert all("whether erased rows are back" in text for _, text in check.problems)
+
+
+def test_jobs_are_listed_once_with_the_account_that_any_row_names(tree: Tree) -> None:
+    tree.close(1, BERT)
+    parameters = tree.write_night(2, ANNA)
+    manifest, cells = (
+        Path(parameters[task][name][7:])
+        for task, name in (("ingested", "manifest"), ("assessed", "assessments"))
+    )
+    for path in (manifest, cells):
+        path.write_bytes(to_line({**json.loads(path.read_bytes()), "account": "mine"}))
+    jobs = tree.erasure(ANNA).find().jobs  # findings name none
+    assert sorted((column, account) for column, _, account in jobs) == [
+        ("assessment_id", "mine"), ("uuid", "mine")
+    ]  # fmt: skip
+    manifest.write_bytes(b"")
+    jobs = tree.erasure(ANNA).find().jobs
+    assert {account for column, _, account in jobs if column == "uuid"} == {UNKNOWN}
+
+
+def test_texts_and_results_that_are_back_after_an_erasure_are_erased_again(tree: Tree) -> None:
+    tree.close(1, ANNA, BERT)
+    folder = tree.path / "dt=2026-03-01"
+    back = {path: path.read_bytes() for path in tree._files() if names.digest(ANNA) in path.name}
+    cell = names.digest(f"{ANNA}\n7")
+    back[folder / f"results/DORA-{cell}.json"] = b"{}"
+    tree.erase(ANNA)
+    for path, content in back.items():
+        path.write_bytes(content)
+    erasure = tree.erasure(ANNA)
+    erasure.run(tree)
+    assert len(back) == 3
+    assert not any(path.exists() for path in back)
+    assert not erasure.is_unknown
+    assert tree.statuses() == "ERASED OK OK OK OK"
+
+
+def test_what_is_back_or_was_left_is_removed_by_erasing_again(tree: Tree) -> None:
+    tree.close(1, ANNA, BERT)
+    part = tree.path / f"dt=2026-03-01/.{'1' * 16}.part"
+    part.write_text("Anna")
+    (salts,) = tree.path.glob("dt=*/_ingest/d/run/ingest/*.salts")
+    before = salts.read_bytes()
+    tree.erase(ANNA)
+    erased = salts.read_bytes()
+    assert part.exists()  # it may be of a write that goes on
+    os.utime(part, (0, 0))
+    salts.write_bytes(before)
+    assert tree.statuses() == "CHANGED OK OK"
+    erasure = tree.erasure(ANNA)
+    erasure.run(tree)
+    assert sorted(erasure.removed) == sorted(
+        f"{tree.root.uri}{path.relative_to(tree.path)}" for path in (part, salts)
+    )
+    assert (erasure.is_unknown, erasure.has_erased, erasure.left) == (False, False, [])
+    assert salts.read_bytes() == erased
+    assert tree.statuses() == "ERASED OK OK"
+
+
+def test_part_of_a_hold_may_be_of_a_write_that_goes_on(tree: Tree) -> None:
+    tree.close(1, ANNA, BERT)
+    part = tree.path / "_holds" / f".{'1' * 16}.part"
+    part.parent.mkdir()
+    part.write_text('{"source": "*"')
+    erasure = tree.erasure(ANNA)
+    erasure.run(tree)
+    assert part.exists()
+    assert erasure.left == [f"{tree.root.uri}_holds/{part.name}"]
 
 
 def test_lists_of_erasures_that_never_began_are_removed(tree: Tree) -> None:
