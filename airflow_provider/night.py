@@ -28,7 +28,7 @@ from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.operators.judge import ComplianceJudgeOperator
 from airflow_provider.operators.night import ComplianceCloseNightOperator
 from airflow_provider.runtime.compat import HAS_FORMS
-from airflow_provider.runtime.params import MaxFailed, RedactedField, required
+from airflow_provider.runtime.params import MaxFailed, RedactedField, optional, required
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Asset, Context
@@ -214,12 +214,17 @@ class _ListDocumentsOperator(BaseOperator):
 
 
 class _AssessShardOperator(ComplianceAssessOperator):
-    """Assess a shard, if its documents were ingested."""
+    """Assess a shard, if its documents were ingested and the judge has decided."""
 
     def execute(self, context: Context) -> Any:
         """Assess them."""
         if self.documents is None:
             raise AirflowSkipException("The shard has not been ingested: clear its ingest task.")
+        if "reassess" in self._given and optional(self.reassess) is None:
+            raise AirflowSkipException(
+                "The task judge has failed, so nothing is assessed: see its log, then clear it with all "
+                "tasks downstream."
+            )
         return super().execute(context)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import DAG, AirflowFailException
+from airflow.providers.common.compat.sdk import DAG, AirflowFailException, AirflowSkipException
 
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.night import compliance_night
@@ -55,6 +55,14 @@ def test_golden_documents_are_judged_before_others_are_assessed() -> None:
     assert tasks_of(golden=rows)["ingest_golden"].sources == ["/a.pdf", "/a.pdf"]
     with pytest.raises(ComplianceInputError, match="golden must be"):
         tasks_of(golden="s3://my_aws@compliance/golden.csv")
+
+
+@pytest.mark.parametrize("left", [None, "None"])
+def test_shard_is_skipped_when_the_judge_has_failed(left: Any) -> None:
+    shard = tasks_of(golden="s3://my_aws@compliance/golden.jsonl", on_drift="fail")["shard.assess"]
+    shard.documents, shard.reassess = "a-uuid", left
+    with pytest.raises(AirflowSkipException, match="The task judge has failed"):
+        shard.execute({"ti": None})
 
 
 def test_night_defers_and_skips_what_has_not_changed() -> None:

@@ -71,7 +71,22 @@ def read_documents(value: Any) -> Inputs:
     warnings = [f"{missing:,} of the tasks that `documents` names have left nothing."] if missing else []
     if warnings and not found:
         required(None, "documents")
-    return Inputs([document for document in found.values() if document], without_text, warnings)
+    documents = [document for document in found.values() if document]
+    _check_jobs(documents)
+    return Inputs(documents, without_text, warnings)
+
+
+def _check_jobs(documents: Iterable[AssessedDocument]) -> None:
+    """Refuse one job for files that differ: whose text it has, is not known."""
+    made_of: dict[str, tuple[str, Any]] = {}
+    for document in documents:
+        if digest := document.fields.get("source_sha256"):
+            first, other = made_of.setdefault(document.uuid, (document.source, digest))
+            if digest != other:
+                raise ComplianceInputError(
+                    f"'{first}' and '{document.source}' are different files with one job, {document.uuid}: "
+                    "check for a cache in front of the service, then clear their ingest tasks."
+                )
 
 
 def check_account(documents: Iterable[AssessedDocument], account: str, conn_id: str) -> None:

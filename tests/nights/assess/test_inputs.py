@@ -55,6 +55,15 @@ def test_results_of_mapped_ingest_tasks_and_uris_can_be_mixed(tmp_path: Path) ->
     ]
 
 
+def test_one_job_of_two_different_files_is_refused(tmp_path: Path) -> None:
+    one = manifest(tmp_path / "1.jsonl", row("a", uuid="x", source_sha256="ab"))
+    same = manifest(tmp_path / "2.jsonl", row("b", uuid="x", source_sha256="ab"), row("c", uuid="x"))
+    other = manifest(tmp_path / "3.jsonl", row("d", uuid="x", source_sha256="cd"))
+    assert len(read_documents([one, same]).documents) == 3
+    with pytest.raises(ComplianceInputError, match="'in/a' and 'in/d' are different files with one job, x"):
+        read_documents([one, same, other])
+
+
 def test_json_text_of_a_rendered_template_is_read(tmp_path: Path) -> None:
     uri = manifest(tmp_path / "m.jsonl", row("a"))
     for value in ([{"manifest": uri}], {"manifest": uri}, uri):
