@@ -206,12 +206,21 @@ def test_an_assessment_is_completed_by_a_redirect() -> None:
     found = call.parse(response(303, {"x": 1}))
     assert (found.id, found.status, found.raw) == ("7", "COMPLETED", {"x": 1})
     assert call.parse(response(303)).raw == {}
-    found = call.parse(response(200, {"id": "other", "status": "FAILED"}))
-    assert (found.id, found.status) == ("7", "FAILED")
     translated = endpoints.get_assessment(7, lambda record: {"status": record["state"]})
     assert translated.parse(response(200, {"state": "COMPLETED"})).status == "COMPLETED"
     submitted = endpoints.submit_assessment({}, lambda record: {"id": record["key"]})
     assert submitted.parse(response(202, {"key": "k"})).id == "k"
+
+
+@pytest.mark.parametrize("record", [{"id": 7}, {"uuid": "x", "id": "7"}, {}])
+def test_the_status_of_an_assessment_may_name_it_in_any_field_or_not_at_all(record: dict[str, Any]) -> None:
+    found = endpoints.get_assessment(7).parse(response(200, {"status": "FAILED", **record}))
+    assert (found.id, found.status) == ("7", "FAILED")
+
+
+def test_the_status_of_another_assessment_is_refused() -> None:
+    with pytest.raises(exc.ComplianceProtocolError, match="assessment '7' is that of another one, 'other'"):
+        endpoints.get_assessment(7).parse(response(200, {"id": "other", "status": "COMPLETED"}))
 
 
 @pytest.mark.parametrize(
