@@ -231,8 +231,6 @@ class BaseClient(ABC):
                 yield Pause(delay)
             token = (yield from self._token(exchange.refused_token)) if call.authorized else None
             outcome = yield Send(exchange, exchange.next_request(token))
-            if call.authorized and isinstance(outcome, HttpResponse):
-                shared.clock.observe(outcome.headers)
             result = None
             try:
                 result = exchange.evaluate(outcome)
@@ -241,6 +239,8 @@ class BaseClient(ABC):
                     outcome.close()
             if isinstance(result, Done):
                 shared.has_worked |= call.authorized
+                if call.authorized and isinstance(outcome, HttpResponse):  # not the error of a gateway
+                    shared.clock.observe(outcome.headers)
                 return result.value
 
     def _flow(self, flow: Generator[Step, Any, T]) -> Steps[T]:

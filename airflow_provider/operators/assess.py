@@ -111,13 +111,14 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
 
     def _process(self, run: BulkRun) -> dict[str, Any]:
         from airflow_provider.nights.assess.cells import parse_frameworks, select_frameworks
-        from airflow_provider.nights.assess.inputs import check_account, read_documents
+        from airflow_provider.nights.assess.inputs import read_documents
         from airflow_provider.nights.assess.output import Outcome
         from airflow_provider.nights.assess.task import KIND, AssessTask
         from airflow_provider.nights.index.nights import EarlierNights, TaskKey
 
         documents, without_text, warnings = read_documents(self.documents)
-        check_account(documents, self.hook.account_digest, self.conn_id)
+        self._check_accounts((f"the job of '{one.source}'", one.fields.get("account")) for one in documents)
+        self._check_submitted(run.context, [one.uuid for one in documents if not one.fields.get("account")])
         if not documents:
             self.log.warning("Found no documents with a text: nothing to assess.")
         try:

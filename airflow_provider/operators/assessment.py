@@ -86,7 +86,7 @@ class ComplianceGetAssessmentResultsOperator(ComplianceBaseOperator):
     def execute(self, context: Context) -> Any:
         """Get the results."""
         identifier = as_id(self.assessment_id, "assessment id")
-
+        self._check_submitted(context, [identifier])
         status: str | None = None
 
         def has_no_results() -> bool:

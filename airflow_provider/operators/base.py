@@ -8,7 +8,7 @@ import inspect
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
@@ -20,7 +20,11 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
-from airflow_provider.exceptions import ComplianceError, ComplianceSupersededError
+from airflow_provider.exceptions import (
+    ComplianceError,
+    ComplianceInputError,
+    ComplianceSupersededError,
+)
 from airflow_provider.hooks.compliance import ComplianceHook, check_hook_class
 from airflow_provider.redaction.text import sanitize
 from airflow_provider.runtime.compat import apply_map_index_template
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_TITLE_CHARS = 100
+SUBMITTED_KEY = "compliance_submitted"  # XCom of a submit: id and account of its job
 ROOT_KEY = "compliance_root"  # XCom of a closing task: where its chain is
 Entry = TypeVar("Entry", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -148,6 +153,38 @@ class ComplianceBaseOperator(BaseOperator):
         """
         return outlast_refusals_sync(function, self.hook.get_conn(), self.log, confirm)
 
+    def _check_submitted(self, context: Context, ids: Iterable[str]) -> None:
+        """Refuse jobs that tasks before this one have submitted as another account."""
+        ti: Any = context["ti"]
+        wanted = set(ids)
+        for task_id in sorted(self.upstream_task_ids):
+            before = self.dag.get_task(task_id)
+            if not hasattr(getattr(before, "operator_class", before), "kind"):
+                continue  # it submits nothing
+            same = {"map_indexes": [ti.map_index, -1]} if ti.map_index >= 0 else {}
+            found = ti.xcom_pull(task_ids=task_id, key=SUBMITTED_KEY, **same)
+            jobs = [found] if isinstance(found, Mapping) else found or ()
+            self._check_accounts(
+                (f"{job['id']}, submitted with '{job['conn_id']}'", job["account"])
+                for job in jobs
+                if job and job["id"] in wanted
+            )
+
+    def _check_accounts(self, found: Iterable[tuple[str, str | None]]) -> None:
+        """Refuse what another account has: that of this connection may have something else with its id.
+
+        :param found: what it is, and the account, if that is known
+        """
+        own = self.hook.account_digest
+        foreign = [(what, account) for what, account in found if account not in (None, "", own)]
+        if foreign:
+            (what, account), more = foreign[0], f", and {len(foreign) - 1:,} more" if foreign[1:] else ""
+            raise ComplianceInputError(
+                f"Of another account ({account}) than that of the connection '{self.conn_id}' ({own}): "
+                f"{what}{more}. Use one `conn_id` for both tasks; if the connection has changed since, clear "
+                "the task that submitted it."
+            )
+
 
 class CancelOperator(ComplianceBaseOperator):
     """Cancels and deletes a job or an assessment; one that does not exist any more is a success."""
@@ -159,6 +196,7 @@ class CancelOperator(ComplianceBaseOperator):
     def execute(self, context: Context) -> None:
         """Cancel it."""
         identifier = as_id(self.topic, self.named_after.replace("_", " "))
+        self._check_submitted(context, [identifier])
         is_cancelled = delete_in_worker(self.kind, self.hook, identifier, self.log)
         what = f"{self.kind.noun} {identifier}"
         self.log.info("Cancelled %s." if is_cancelled else "Already gone: %s.", what)

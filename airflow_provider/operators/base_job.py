@@ -17,7 +17,13 @@ from airflow_provider.exceptions import (
     ComplianceUncertainError,
 )
 from airflow_provider.hooks.compliance import check_hook_class
-from airflow_provider.operators.base import TimedWaitingOperator, entry_point, fails_for_good, is_last_attempt
+from airflow_provider.operators.base import (
+    SUBMITTED_KEY,
+    TimedWaitingOperator,
+    entry_point,
+    fails_for_good,
+    is_last_attempt,
+)
 from airflow_provider.operators.links import JOB_URL, ComplianceJobLink
 from airflow_provider.redaction.text import mask_address
 from airflow_provider.runtime import metrics
@@ -151,6 +157,8 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
         self._job = {"uuid": identifier, "account": self.hook.account_digest, "before": self._before}
         # Even an empty link: Airflow logs an error for a link whose XCom is missing.
         context["ti"].xcom_push(key=JOB_URL, value=self.console_url(identifier) or "")
+        job = {"id": identifier, "account": self.hook.account_digest, "conn_id": self.conn_id}
+        context["ti"].xcom_push(key=SUBMITTED_KEY, value=job)
         if not self.wait_for_completion:
             self._job = {}  # a kill from now on does not cancel it
             return identifier

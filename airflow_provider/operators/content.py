@@ -16,6 +16,8 @@ from airflow_provider.waiting.results import CANCELLED, UNKNOWN
 from airflow_provider.waiting.waits import status_in_worker
 
 if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
     from airflow_provider.client.models import ContentJob
 
 
@@ -116,6 +118,10 @@ class ComplianceRefreshContentOperator(ComplianceContentOperator):
     def source(self) -> str:
         """The job itself."""
         return as_id(self.uuid, "uuid")
+
+    def _prepare(self, context: Context) -> None:
+        super()._prepare(context)
+        self._check_submitted(context, [self.source])
 
     def submit(self) -> ContentJob:
         """Refresh the job; its record from before tells the new result from the old one."""

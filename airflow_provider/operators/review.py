@@ -35,7 +35,7 @@ from airflow_provider.runtime.compat import (
     waiting_for_input,
 )
 from airflow_provider.runtime.non_retryable import as_non_retryable
-from airflow_provider.runtime.params import optional, required
+from airflow_provider.runtime.params import as_ids, optional, required
 from airflow_provider.runtime.provenance import describe_attempt, read_provenance
 from airflow_provider.storage.locations import as_json_or_file
 from airflow_provider.storage.names import name_in
@@ -179,6 +179,8 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         review = state.review
         shown = [ReviewedFinding(**record) for record in review.shown]
         earlier = {finding.verdict for finding in shown}
+        if self.assessment_id is not None:
+            self._check_submitted(context, as_ids(self.assessment_id, "assessment id"))
         selection = self._select(earlier)
         new = {finding.verdict for finding in selection.asked} - earlier
         if not review.has_form:
@@ -201,6 +203,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         if review.is_answered and not new:
             self.log.info("Returning the decisions of an earlier attempt: nothing is asked again.")
             return self._finish(context, state)
+        self._check_findings(selection.asked)
         left_out = f" Left out: {selection.omitted}." if selection.omitted else ""
         self.log.info("Asking about %s.%s", plural(len(selection.asked), "finding"), left_out)
         if selection.left_out[BEYOND_LIMIT]:
@@ -312,6 +315,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         """Send what is not sent yet, write all decisions, and return them."""
         try:
             self._write(context, state)  # before anything is sent: the task may die
+            self._check_findings(self._form.findings)
             try:
                 refused = state.send_all(self.hook)
             finally:
@@ -360,7 +364,15 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         limit = parse_limit(self.limit) or MAX_FINDINGS
         if self.findings is None:
             found = self.findings_of(self._load_results())
-            named = (replace(finding, document=finding.document or self._reviewed) for finding in found)
+            account = self.hook.account_digest  # which may change until the answer
+            named = (
+                replace(
+                    ReviewedFinding.of(finding),
+                    document=finding.document or self._reviewed,
+                    account=account,
+                )
+                for finding in found
+            )
             return select(named, limit, shown=shown)
         findings, on_no_form = load_findings(self.findings)
         if on_no_form is not None:
@@ -368,6 +380,9 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
             selection.left_out[ON_NO_FORM] = on_no_form
             return selection
         return select(findings, limit, only=check_only(self.only), shown=shown)
+
+    def _check_findings(self, findings: Iterable[ReviewedFinding]) -> None:
+        self._check_accounts((f"the finding on '{one.criterion}'", one.account) for one in findings)
 
     def _load_results(self) -> Any:
         if self.results is not None:

@@ -68,6 +68,7 @@ class ComplianceBaseSensor(WaitingOperator, BaseSensorOperator):
         if not ids:
             self.log.info("There are no %ss to wait for.", self.kind.noun)
             return self.format_result([])
+        self._check_submitted(context, ids)
         try:
             if self.reschedule and not self.deferrable:
                 # Not by way of super(): Airflow 2.11 takes that for an operator inside another one.

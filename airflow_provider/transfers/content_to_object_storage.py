@@ -85,6 +85,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
         if not uuids:
             self.log.info("Found no texts to write.")
             return []
+        self._check_submitted(context, uuids)
         result = poll_in_worker(self.kind, self.hook, uuids, self.log)
         if result.status == "error" or result.is_final or not self.wait_for_completion:
             return self._finish(context, result, Deadline("timeout"))

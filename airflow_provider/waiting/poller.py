@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
-from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from airflow_provider.exceptions import ComplianceError, ComplianceThrottledError
@@ -199,12 +198,10 @@ class Poller:
             for key in ids:
                 self._on_result(key, error)
         else:
-            # Another service may use the same id for another job, unless it is a UUID.
-            foreign = {key for key in ids if self._connection.has_moved and not is_uuid(key)}
-            for key in foreign:
-                self._publish(key, self._connection.moved_error)
-            ids = [key for key in ids if key not in foreign]
-            if self._kind.has_batches:
+            if self._connection.has_moved:  # there, another job may have the same id
+                for key in list(self._watched):
+                    self._publish(key, self._connection.moved_error)
+            elif self._kind.has_batches:
                 await self._poll_batches(client, ids)
             else:
                 ids = await self._poll_singly(client, ids, urgent)
@@ -284,9 +281,7 @@ class Poller:
                 self._publish(identifier, ended)
             return
         self._last_success_at = now
-        if found["status"] == UNKNOWN and self._connection.has_moved:
-            self._publish(identifier, self._connection.moved_error)
-        elif ended is not None or found["status"] != UNKNOWN:  # unknown only after a while
+        if ended is not None or found["status"] != UNKNOWN:  # unknown only after a while
             # Those whose wait does not end with this record keep waiting for a later one.
             enough = [
                 subscription
@@ -384,13 +379,6 @@ class Subscription:
         """Poll these once more without delay, and return all updates that there are."""
         await self.poller.poll_now(ids)
         return [self.queue.get_nowait() for _ in range(self.queue.qsize())]
-
-
-def is_uuid(identifier: str) -> bool:
-    """Return whether an id is unique at every service."""
-    with suppress(ValueError):
-        return bool(UUID(identifier))
-    return False
 
 
 def _random_phase() -> float:

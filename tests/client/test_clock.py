@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from email.utils import formatdate
 from types import SimpleNamespace
 
 import pytest
 
 from airflow_provider.client import clock as module
+from airflow_provider.client.base import get_shared_state
 from airflow_provider.client.clock import ServiceClock
+from airflow_provider.client.settings import Settings
+from airflow_provider.exceptions import ComplianceRefusedError
+from tests.support.callers import AsyncCaller, SyncCaller
+from tests.support.service import Reply, Service
 
 NOW = 1_800_000_000.0
 
@@ -62,3 +68,16 @@ def test_skew_of_this_machine_is_one_warning(
         clock.observe({"date": formatdate(NOW + seconds + later)})
     assert len(caplog.messages) == bool(words)
     assert words in caplog.text
+
+
+def test_time_at_the_service_is_not_that_of_the_errors_of_a_gateway(
+    service: Service, settings: Settings, run: SyncCaller | AsyncCaller
+) -> None:
+    ahead = {"Date": formatdate(NOW, usegmt=True)}
+    service.on("GET /api/v1/frameworks", Reply(403, headers=ahead), Reply(502, headers=ahead), Reply(json=[]))
+    with pytest.raises(ComplianceRefusedError):
+        run("list_frameworks")
+    assert not get_shared_state(settings).clock.is_known
+    run("list_frameworks")
+    assert get_shared_state(settings).clock.is_known
+    assert get_shared_state(settings).clock.now() == pytest.approx(time.time(), abs=60)

@@ -142,7 +142,7 @@ def test_the_link_to_the_job_is_known_before_the_wait(
     connection["extra"]["console_url"] = "https://console.example.com/jobs/{uuid}?tab=1"
     monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
     uuid = attempts.run(submit(wait_for_completion=False))
-    assert attempts.ti.xcoms == {"compliance_job_url": f"https://console.example.com/jobs/{uuid}?tab=1"}
+    assert attempts.ti.xcoms["compliance_job_url"] == f"https://console.example.com/jobs/{uuid}?tab=1"
 
 
 def test_a_deferred_task_holds_ids_and_numbers_only(service: Emulator, attempts: Attempts) -> None:

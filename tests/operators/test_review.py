@@ -70,7 +70,7 @@ def test_results_may_be_a_text_or_the_address_of_a_file(
         ({"results": "{'a': "}, "a string that is not JSON"),
         ({"results": "/nowhere/results.json"}, "can't be read"),
         ({"results": {"status": "?"}}, "Override findings_of"),
-        ({"results": None, "assessment_id": "None"}, "Missing assessment_id"),
+        ({"results": None, "assessment_id": "None"}, "Missing assessment id"),
         ({"limit": "few"}, "limit must be a whole number"),
     ],
 )

@@ -16,6 +16,7 @@ from airflow.providers.common.compat.sdk import DAG
 
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
+from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.nights.review.grouping import group_findings
 from airflow_provider.operators import feedback
 from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator
@@ -84,6 +85,31 @@ def test_the_document_and_the_framework_are_those_of_the_rows(
         "source": "s3://in/cloud.pdf",
         "cell": "c1",
     }
+
+
+def test_findings_of_another_account_are_not_asked_about(
+    service: Emulator, hitl: FakeHitl, tmp_path: Path
+) -> None:
+    uri = table(tmp_path, [{**row, "account": "0" * 16} for row in ROWS])
+    with pytest.raises(exc.ComplianceInputError, match="the finding on 'D-1', and 1 more"):
+        hitl.run(made(uri), {1: ("SUFFICIENTLY_REGULATED", "Clause 9.")})
+    assert hitl.form is None
+    assert service.count() == 0
+
+
+@pytest.mark.parametrize("is_night", [True, False])
+def test_an_answer_is_not_sent_to_an_account_that_the_connection_has_got_since_the_question(
+    service: Emulator, hitl: FakeHitl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_night: bool
+) -> None:
+    account = ComplianceHook().account_digest
+    uri = table(tmp_path, [{**row, "account": account} for row in ROWS])
+    hitl.die_while_waiting(made(uri) if is_night else Made())
+    connection = service.connection()
+    connection["extra"]["idp_subject"] = "bob"
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
+    with pytest.raises(exc.ComplianceInputError, match="Of another account"):
+        hitl.run(made(uri) if is_night else Made(), {1: ("SUFFICIENTLY_REGULATED", "Clause 9.")})
+    assert sent(service) == []
 
 
 GOOD, MISSING = "SUFFICIENTLY_REGULATED", "MISSING"

@@ -61,6 +61,9 @@ class TaskInstance:
     try_number: int = 1
     max_tries: int = 0
 
+    def xcom_pull(self, task_ids: str, key: str, map_indexes: Any = None) -> Any:
+        return self.xcoms.get(f"{task_ids}.{key}")
+
     def xcom_push(self, key: str, value: Any) -> None:
         self.xcoms[key] = value
 

@@ -18,13 +18,13 @@ COMPLETED = {"status": "COMPLETED"}
 
 
 class Settings(str):
-    """Of a connection, which differ only in their account."""
+    """Of a connection: its account, and perhaps what else has changed, after a comma."""
 
     __slots__ = ()
 
     @property
     def account_digest(self) -> str:
-        return str(self)
+        return self.partition(",")[0]
 
 
 class Client:

@@ -23,7 +23,7 @@ FINDING_COLUMNS = (
     "title", "category", "rationale", "score", "response_id", "assessment_id", "first_seen", "changed_from",
     "open_from",
     "because", "text_change", "carried", "expert", "expert_category", "expert_rationale", "decided_at",
-    "framework_fingerprint",
+    "framework_fingerprint", "account",
 )  # fmt: skip
 DECISION_COLUMNS = ("expert", "expert_category", "expert_rationale", "decided_at")
 # What a verdict has changed for if only other criteria of its framework have changed.
@@ -183,6 +183,7 @@ def finding_rows(
         "framework": cell.framework,
         "framework_fingerprint": cell.framework_fingerprint or None,
         "assessment_id": cell.job_id,
+        "account": cell.account or None,
         "carried": cell.carried_from is not None,
         "text_change": cell.text_change,
     }

@@ -89,22 +89,6 @@ def _check_jobs(documents: Iterable[AssessedDocument]) -> None:
                 )
 
 
-def check_account(documents: Iterable[AssessedDocument], account: str, conn_id: str) -> None:
-    """Refuse documents that were ingested as another account: its jobs may have the ids of others here.
-
-    :param account: of the connection that assesses
-    """
-    foreign = [
-        document for document in documents if document.fields.get("account") not in (None, "", account)
-    ]
-    if foreign:
-        raise ComplianceInputError(
-            f"{len(foreign):,} documents, such as '{foreign[0].source}', were ingested as another account "
-            f"({foreign[0].fields['account']}) than that of the connection '{conn_id}' ({account}). Use one "
-            "`conn_id` for both tasks; if the connection has changed since, clear the ingest task."
-        )
-
-
 def read_rows(value: Any, what: str = "documents") -> Iterator[tuple[Mapping[str, Any] | None, str]]:
     """Yield each row, and where it is; None for what has left nothing. See `read_documents`."""
     for output in outputs_of(value, what):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
+from uuid import UUID
 
 from airflow_provider.exceptions import ComplianceProtocolError
 from airflow_provider.nights.assess.cells import AssessedFramework, Cell
@@ -17,7 +19,6 @@ from airflow_provider.runtime.event_loop import in_thread
 from airflow_provider.storage.atomic import keep
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind, to_record
-from airflow_provider.waiting.poller import is_uuid
 from airflow_provider.waiting.results import Record
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class AssessSteps(Steps[Cell]):
             for name in NAMED if isinstance(record, dict) else ():
                 for value in _names(record.get(name)):
                     # A document may have any name.
-                    if _normalize_id(value) not in asked and (name != "document" or is_uuid(value)):
+                    if _normalize_id(value) not in asked and (name != "document" or _is_uuid(value)):
                         raise ComplianceProtocolError(
                             f"The results of assessment '{item.job_id}' are about {name} '{value[:100]}', "
                             f"which was not asked for '{item.label}': check for a cache in front of the "
@@ -149,6 +150,12 @@ def _leaves(value: Any) -> Iterator[Any]:
             yield from _leaves(item)
     else:
         yield value
+
+
+def _is_uuid(text: str) -> bool:
+    with suppress(ValueError):
+        return bool(UUID(text))
+    return False
 
 
 def _normalize_id(value: object) -> str:

@@ -16,7 +16,7 @@ from airflow_provider.storage.names import name_in, printable
 
 TEXT_COLUMNS = (
     "source", "text_path", "night", "cell", "framework", "title", "rationale", "because", "first_seen",
-    "expert", "framework_fingerprint", "text_sha256",
+    "expert", "framework_fingerprint", "text_sha256", "account",
 )  # fmt: skip
 NOT_KEPT = ("rationale", "passage", "context")  # the texts that only the form itself shows
 BEYOND_LIMIT = "beyond the limit"
@@ -43,6 +43,7 @@ class ReviewedFinding(Finding):
     :param expert: who has decided on it before
     :param framework_fingerprint: SHA-256 of the rules that it was assessed against
     :param text_sha256: of the text that was assessed
+    :param account: that the service has assessed it for
     :param findings: the URI of the table
     """
 
@@ -56,6 +57,7 @@ class ReviewedFinding(Finding):
     expert: str = ""
     framework_fingerprint: str = ""
     text_sha256: str = ""
+    account: str = ""
     findings: str = ""
 
     def __post_init__(self) -> None:

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.service import state as emulated
 from airflow_provider.emulator.service.catalog import INSUFFICIENT, MISSING, SUFFICIENT
@@ -205,6 +206,8 @@ def test_an_account_that_is_edited_while_the_task_is_deferred_gets_cells_of_its_
 
     before = task.hook.account_digest
     attempts.while_deferred = edit
+    with pytest.raises(exc.ComplianceJobError, match="A retry submits there"):
+        attempts.run(task)
     (row,) = NightOutcome(attempts.run(task)).rows
     assert (row["account"] == before, row["status"], row["attempts"]) == (False, "COMPLETED", 2)
     (carried,) = history.night(2, "A").rows  # with the account that the row names
