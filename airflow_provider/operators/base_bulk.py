@@ -221,12 +221,8 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         pending = PendingDeletes(run.root / DELETES, run.context["ti"], run.night, checkpoint.account)
         try:
             is_held = await in_thread(find_held, run.root)
+            self._check_accounts([("the jobs to be deleted", checkpoint.account)])
             async with await self.hook.get_async_conn() as client:
-                if client.settings.account_digest != checkpoint.account:
-                    raise ComplianceInputError(
-                        f"Connection '{self.conn_id}' leads to another account now "
-                        f"({client.settings.account_digest}) than that of the jobs ({checkpoint.account})."
-                    )
                 deleter = JobDeleter(
                     client,
                     pending,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from html.entities import codepoint2name
-from urllib.parse import quote_plus
 
 from airflow_provider.redaction.addresses import (
     SECRET_PARTS,
@@ -21,12 +19,10 @@ from airflow_provider.redaction.addresses import (
 
 MIN_MASKED_CHARS = 4  # of a known secret; a shorter one would match in any text
 MIN_QUOTED_CHARS = 8  # of a part of an address; a shorter one may be anything
-MIN_BASE64_CHARS = 8
 MAX_ENUMERATED = 10  # parts of a sentence
 
 _BREAKS = re.compile(r"[^\S ]+")  # all whitespace except the space
 _JOINERS = "\u200c\u200d"  # invisible, but part of words and emoji
-_BACKSLASHES = r"\\{%d,15}"  # four nested escapes; unbounded, a long run of them would take quadratic time
 
 _ESCAPED_AMPERSAND = re.compile(r"&(?:amp|#38|#x26);|\\u0026", re.IGNORECASE)
 
@@ -51,10 +47,6 @@ _CREDENTIALS = r"""(?x) \b(?P<scheme>(?i:bearer|basic|negotiate|sharedkey(?:lite
     (?P<space>\s+|%20|\+) (?!(?:realm|error|scope|charset)\w*=|[A-Z]?[a-z]+[.,:;!?]*(?:\s|$))
     [\w.~+/=:%-]{4,}"""
 _BARE_LOGIN = r"(?<![\w/.%+-])(?!mailto:)([\w.%+-]{1,64}):(?!//)[^\s/@:'\"<>\\]{3,128}@(?=[\w.\[])"
-# An option of a command with its value: `--password x`, `-u user:x`
-_OPTION = r"""(?xi) (?<!\S)(
-    --[\w-]{0,40}(?:password|passwd|passphrase|secret|token|key|credentials?)[ \t=]{1,3}
-    | (?:-u|--(?:proxy-)?user)[ \t=]{1,3}[^\s:]{1,64}: ) (?:"[^"\r\n]*"|'[^'\r\n]*'|[^\s-]\S*)"""
 # A word that differs between documents that failed for the same reason: a URL, a file, an id, a long number.
 _SPECIFIC = r"""(?xi) .*(?: :// | \.(?:pdf|docx?|html?|txt)$ | [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12} )
     | [0-9a-f]{32,}$ | [0-9]{5,}$"""
@@ -111,7 +103,7 @@ def redact_text(text: str) -> str:
 
 
 def mask(text: str, secrets: Iterable[str]) -> str:
-    """Mask known secrets, even if escaped for HTML, URLs, JSON or Python, or encoded in base64."""
+    """Mask known secrets, also escaped for HTML, URLs, JSON or Python."""
     for secret in secrets:
         if len(secret) >= MIN_MASKED_CHARS:
             text = _spellings_of(secret).sub("***", text)
@@ -202,7 +194,6 @@ def _mask_credentials(text: str) -> str:
 # Each step with letters of which one is in every text that it changes.
 _STEPS: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("/%", partial(re.sub, _ADDRESS, _redact_match)),
-    ("-", partial(re.sub, _OPTION, r"\1***")),
     ("=:%;>'\"", _mask_fields),
     ("aA", _mask_credentials),
     ("@", partial(re.sub, _BARE_LOGIN, r"\1:***@")),
@@ -211,13 +202,11 @@ _STEPS: tuple[tuple[str, Callable[[str], str]], ...] = (
 
 @lru_cache(maxsize=64)
 def _spellings_of(secret: str) -> re.Pattern[str]:
-    runs = re.findall(r"(?s)\\+|.", secret)
-    return re.compile("|".join(["".join(map(_spellings, runs)), *_in_base64(secret)]))
+    return re.compile("".join(map(_spellings, secret)))
 
 
-def _spellings(run: str) -> str:
-    """Build a pattern for all escapes of a character, or of backslashes in a row, even nested ones."""
-    letter, count = run[0], len(run)
+def _spellings(letter: str) -> str:
+    """Build a pattern for all escapes of a character."""
     if letter.isascii() and letter.isalnum():
         return letter
     code, utf8 = ord(letter), letter.encode("utf-8", "surrogatepass")
@@ -225,34 +214,20 @@ def _spellings(run: str) -> str:
     forms = [
         rf"&(?:amp;)*#0*{code};",
         rf"&(?:amp;)*#[xX]0*(?i:{code:x});",
-        "".join(rf"{_BACKSLASHES % 1}u(?i:{utf16[at : at + 4]})" for at in range(0, len(utf16), 4)),
+        "".join(rf"\\u(?i:{utf16[at : at + 4]})" for at in range(0, len(utf16), 4)),
     ]
     for encoded in (utf8, *([bytes([code])] if 127 < code < 256 else [])):
         forms += ["".join(rf"%(?:25)*(?i:{byte:02x})" for byte in encoded)]
-        forms += ["".join(rf"{_BACKSLASHES % 1}x(?i:{byte:02x})" for byte in encoded)]
+        forms += ["".join(rf"\\x(?i:{byte:02x})" for byte in encoded)]
     if name := "apos" if letter == "'" else codepoint2name.get(code):
         forms.append(rf"&(?:amp;)*{name};")
     if letter == " ":
         forms.append(r"\+")
-    if letter == "\\":  # one pattern for all: there are too many ways to share a long run among several
-        return rf"(?:(?:{'|'.join(forms)}){{{count}}}|\\{{{count},{16 * count}}})"
     # A backslash escape; a latin-1 byte in a text that was decoded as UTF-8.
-    forms.append(rf"{_BACKSLASHES % 0}{re.escape(letter)}" if code < 128 else re.escape(letter))
+    forms.append(rf"\\?{re.escape(letter)}" if code < 128 else re.escape(letter))
     if 127 < code < 256:
         forms.append(chr(0xDC00 + code))
     return f"(?:{'|'.join(forms)})"
-
-
-def _in_base64(secret: str) -> Iterator[str]:
-    """Build patterns for a secret inside a larger base64-encoded text."""
-    for raw in {secret, quote_plus(secret, errors="replace")}:
-        data = raw.encode("utf-8", "surrogatepass")
-        for before in range(3):
-            encoded = base64.b64encode(bytes(before) + data).decode()
-            # The characters at both ends also hold bits of their neighbors.
-            core = encoded[-(-before * 8 // 6) : (before + len(data)) * 8 // 6]
-            if len(core) >= MIN_BASE64_CHARS:
-                yield re.sub(r"[+/]", lambda sign: {"+": r"[+\-]", "/": "[/_]"}[sign[0]], core)
 
 
 def generalize(reason: str) -> str:

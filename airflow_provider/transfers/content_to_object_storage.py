@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 from airflow_provider.exceptions import ComplianceJobError
-from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.base import StoringMixin, TimedWaitingOperator, entry_point
 from airflow_provider.runtime import metrics
 from airflow_provider.runtime.event_loop import for_each
@@ -101,14 +100,9 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
         """
         error = error_for(result, unique(self.uuids))
         if error is None:
-            hook = self.hook_class(self.conn_id)  # read again: it may have changed during the wait
-            if account not in ("", hook.account_digest):
-                raise ComplianceJobError(
-                    f"Nothing was written: connection '{self.conn_id}' leads to another service or account "
-                    f"now ({hook.account_digest}) than when the wait began ({account}), which may have other "
-                    "jobs with these ids. Correct it, or clear the tasks that submitted the jobs."
-                )
-            return self._write(context, hook, self.uuids, result.records)
+            vars(self).pop("hook", None)  # read again: it may have changed during the wait
+            self._check_accounts([(f"the jobs that the task has waited for: {self.topic}", account)])
+            return self._write(context, self.uuids, result.records)
         if result.status == "timeout":
             raise deadline.timeout_error(error)
         if result.status == "error" or result.is_final:
@@ -119,16 +113,15 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
             "wait_for_completion=True."
         )
 
-    def _write(
-        self, context: Context, hook: ComplianceHook, uuids: list[str], records: Mapping[str, Record]
-    ) -> list[str]:
+    def _write(self, context: Context, uuids: list[str], records: Mapping[str, Record]) -> list[str]:
         from airflow_provider.client.models import ContentJob
         from airflow_provider.redaction.text import plural
         from airflow_provider.storage.lineage import Lineage, Transfer, job_origin
 
         jobs = {uuid: ContentJob.model_validate(records[uuid]) for uuid in uuids}
         targets = self._targets(context, uuids, jobs)
-        written = self._loop.run(self._store(hook, targets))
+        hook = self.hook
+        written = self._loop.run(self._store(targets))
         uris, results = [targets[uuid].uri for uuid in uuids], [written[uuid] for uuid in uuids]
         context["ti"].xcom_push(key="bytes", value=[result.bytes for result in results])
         context["ti"].xcom_push(key="sha256", value=[result.sha256 for result in results])
@@ -164,7 +157,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
             made = {uuid: names.add_mark(name, names.digest(uuid)) for uuid, name in made.items()}
         return {uuid: destination / name for uuid, name in names.distinct(made).items()}
 
-    async def _store(self, hook: ComplianceHook, targets: Mapping[str, Location]) -> dict[str, Written]:
+    async def _store(self, targets: Mapping[str, Location]) -> dict[str, Written]:
         from airflow_provider.storage.texts import EMPTY_GZIP_BYTES, store_text
 
         async def store(uuid: str) -> Written:
@@ -183,5 +176,5 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
                 )
             return written
 
-        async with await hook.get_async_conn() as client:
+        async with await self.hook.get_async_conn() as client:
             return await for_each(store, list(targets), self.concurrency)

@@ -33,7 +33,7 @@ class PollerConnection:
         """What ends the wait for a job that another service may confuse with one of its own."""
         return ComplianceJobError(
             f"The connection '{self._hook.conn_id}' leads to another service or account now than when the "
-            "job was submitted. A retry submits there."
+            "job was submitted. A retry of the submit submits there."
         )
 
     @property

@@ -230,7 +230,6 @@ HOSTILE = [
     "<a:", 'password="', "password='\n", 'token="redacted', "('password','", "<password>", "<password a",
     "cookie:a;", r'"password":"\"', r"https:\/\/", "%3A%2F%2F", "//a:b@", "&code=", "token: a\n", "%2525",
     "http://a/?x=", "http://u:p@h/?x=", "<password>\n", 'password="a\n', "?code=a",
-    "--password ", "-u a:", "--token='",
 ]  # fmt: skip
 
 
@@ -293,22 +292,6 @@ def test_an_address_of_megabytes_is_replaced_as_a_whole() -> None:
     assert redact(longest) == longest
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("run --password SECRET now", "run --password *** now"),
-        ("run --api-token=SECRET now", "run --api-token=*** now"),
-        ("run --client-secret 'SECRET more' now", "run --client-secret *** now"),
-        ("curl -u ada:SECRET http://h", "curl -u ada:*** http://h"),
-        ("curl --proxy-user ada:SECRET http://h", "curl --proxy-user ada:*** http://h"),
-        ("sudo -u ada ls --verbose a:b", "sudo -u ada ls --verbose a:b"),
-        ("set --password -v", "set --password -v"),
-    ],
-)
-def test_secret_option_of_a_command_is_masked(text: str, shown: str) -> None:
-    assert redact_text(text) == shown
-
-
 def test_backslashes_of_a_secret_are_masked_in_linear_time() -> None:
     secret = "\\" * 9 + "x!"
     with ends():
@@ -339,7 +322,7 @@ def test_login_in_an_escaped_address_is_redacted(login: str) -> None:
     assert "SECRET" not in redact_text(f"next https{login} and more")
 
 
-@pytest.mark.parametrize("secret", ["ada%3ASECRET%40host", "%2D%2Dpassword%20SECRET"])
+@pytest.mark.parametrize("secret", ["ada%3ASECRET%40host", "password%3DSECRET"])
 def test_secret_beside_a_decoded_address_is_masked(secret: str) -> None:
     assert "SECRET" not in redact_text(f"https%3A%2F%2Fu%3Apw%40h%2F%20{secret}")
 

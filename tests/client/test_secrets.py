@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import html
 import io
 import json
@@ -12,7 +11,7 @@ import traceback
 from pathlib import Path
 from types import FrameType
 from typing import Any
-from urllib.parse import quote, quote_plus, urlencode
+from urllib.parse import quote, quote_plus
 
 import pytest
 from pydantic import SecretStr
@@ -171,14 +170,7 @@ ECHOES = {
     "JSON with slashes escaped": json.dumps(TRICKY)[1:-1].replace("/", "\\/"),
     "JSON safe for HTML": "".join(f"\\u{ord(c):04x}" if c in "<>&'\"" else c for c in TRICKY),
     "JSON in upper case": "".join(f"\\u{ord(c):04X}" if c in "<>&'\"ü" else c for c in TRICKY),
-    "JSON in JSON": json.dumps(json.dumps(TRICKY))[3:-3],
     "Python": repr(TRICKY.encode()),
-    "base64": base64.b64encode(TRICKY.encode()).decode(),
-    "base64 for URLs": base64.urlsafe_b64encode(TRICKY.encode()).decode(),
-    "base64 of basic authentication": base64.b64encode(f"alice:{TRICKY}".encode()).decode(),
-    "base64 of the body": base64.b64encode(
-        urlencode({"a": "b", "password": TRICKY, "c": "d"}).encode()
-    ).decode(),
 }
 
 
@@ -193,7 +185,7 @@ def test_a_password_is_blanked_out_however_it_comes_back(echo: str) -> None:
             exchange.evaluate(HttpResponse(status, headers, page.encode(), "https://api.example.com"))
         said = f"{caught.value} {vars(caught.value)}"
         assert written[len(written) // 3 : len(written) * 2 // 3] not in said
-        if status == 400 and "base64" not in echo and echo != "Python":
+        if status == 400 and echo != "Python":
             assert getattr(caught.value, "body", None) == "You sent *** to us."
 
 

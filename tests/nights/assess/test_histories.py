@@ -206,7 +206,7 @@ def test_an_account_that_is_edited_while_the_task_is_deferred_gets_cells_of_its_
 
     before = task.hook.account_digest
     attempts.while_deferred = edit
-    with pytest.raises(exc.ComplianceJobError, match="A retry submits there"):
+    with pytest.raises(exc.ComplianceJobError, match="A retry of the submit"):
         attempts.run(task)
     (row,) = NightOutcome(attempts.run(task)).rows
     assert (row["account"] == before, row["status"], row["attempts"]) == (False, "COMPLETED", 2)
