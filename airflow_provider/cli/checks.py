@@ -7,9 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from airflow_provider.exceptions import (
-    ComplianceError,
-)
+from airflow_provider.exceptions import ComplianceError
 
 OK, WARNING, PROBLEM = "OK", "WARNING", "PROBLEM"
 UNKNOWN_ID = str(uuid.UUID(int=0))  # of no job

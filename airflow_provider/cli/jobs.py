@@ -92,7 +92,6 @@ class Journals:
     """
 
     def __init__(self, destination: Location, account: str) -> None:
-
         self.tasks, self.invalid_lines, self.foreign_jobs = set[str](), 0, 0
         jobs: dict[tuple[str, str], JournaledJob] = {}
         for _, item_type, task in find_tasks(destination):

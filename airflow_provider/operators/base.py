@@ -20,11 +20,7 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
-from airflow_provider.exceptions import (
-    ComplianceError,
-    ComplianceInputError,
-    ComplianceSupersededError,
-)
+from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceSupersededError
 from airflow_provider.hooks.compliance import ComplianceHook, check_hook_class
 from airflow_provider.redaction.text import sanitize
 from airflow_provider.runtime.compat import apply_map_index_template

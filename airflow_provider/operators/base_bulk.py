@@ -223,14 +223,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
             is_held = await in_thread(find_held, run.root)
             self._check_accounts([("the jobs to be deleted", checkpoint.account)])
             async with await self.hook.get_async_conn() as client:
-                deleter = JobDeleter(
-                    client,
-                    pending,
-                    checkpoint,
-                    self.concurrency,
-                    self.log,
-                    is_held,
-                )
+                deleter = JobDeleter(client, pending, checkpoint, self.concurrency, self.log, is_held)
                 return await deleter.delete(jobs, needed, max(0.0, seconds))
         except ComplianceSupersededError:
             raise

@@ -195,8 +195,9 @@ def test_a_connection_that_leads_to_another_account_after_the_wait_writes_nothin
     with pytest.raises(exc.ComplianceJobError, match="another service or account"):
         attempts.run(task)
     event = {"status": "success", "jobs": {uuid: {"uuid": uuid, "status": "COMPLETED"}}}  # from just before
+    context: Any = {"ti": attempts.ti}
     with pytest.raises(exc.ComplianceInputError, match="Of another account"):
-        task.execute_complete({"ti": attempts.ti}, event, account="0" * 16)
+        task.execute_complete(context, event, account="0" * 16)
     assert files(tmp_path) == {}
 
 
