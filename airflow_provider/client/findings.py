@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -20,11 +20,22 @@ if TYPE_CHECKING:
 
 Names = Mapping[str, list[str]]
 
-# Fields that say that an answer is one page of several.
-MORE = re.compile("next(page|link|url|cursor|token|pagetoken)?|has(next|more)|truncated")
-MORE_IF_FALSE = frozenset({"last", "lastpage", "complete"})
-TOTALS = re.compile("total(elements|count|results|pages)?|pages|lastpage")
-PAGES = frozenset({"totalpages", "pages", "lastpage"})
+# Fields that say that an answer is one page of several: by any value, if it is false, or by a number.
+MORE = re.compile(
+    "(is|has|odata)?(next(page|link|url|uri|href|cursor|token|offset|start|key)*|partial|incomplete|truncated|"
+    "more(page|result|item|record|finding|data|available)?s?|continuation(token)?|remaining|errors?)"
+)
+MORE_IF_FALSE = re.compile("(is)?(last(page)?|completed?|final|finished)")
+THINGS = "(element|result|finding|item|record|hit)s?"
+TOTALS = re.compile(f"total({THINGS})?(count)?|({THINGS}|odata)?count|num(ber)?(of)?(found|{THINGS})")
+PAGES = re.compile(
+    "(total)?pages|(page|totalpage)s?count|lastpage"
+)  # `pageCount` alone: of a document
+PAGE = frozenset({"page", "pagenumber", "currentpage", "number"})
+# Objects that may have such fields, beside those with the findings.
+PAGING = frozenset(
+    {"meta", "metadata", "page", "pageinfo", "paging", "pagination", "link", "links", "cursors"}
+)
 # What a status says of results that are not those of a completed assessment.
 UNFINISHED = re.compile(
     "partial.*|incomplete|pending|queued|started|running|processing|inprogress|fail(ed|ure)?|error|aborted|"
@@ -65,7 +76,7 @@ def parse_findings(results: Any, profile: Profile) -> list[Finding]:
     """Return the findings in the results of an assessment; an error if some of them can't be read."""
     results, names = profile.convert(results), profile.finding_names
     records = _find_records(results, names, MAX_DEPTH)
-    if records is not None and (part := _find_part(results, len(records), MAX_DEPTH)):
+    if records is not None and (part := find_part(results, len(records), names["results"])):
         raise _unreadable(f"are only a part, or not completed, as {part} says")
     if records is None:
         raise _unreadable(
@@ -121,24 +132,29 @@ def _find_records(results: Any, names: Names, depth: int) -> list[dict[str, Any]
     return [fields] if is_finding else None
 
 
-def _find_part(results: Any, number: int, depth: int) -> str:
-    """Return the field that says that these are not all findings of a completed assessment; else empty."""
-    if not isinstance(results, Mapping) or not depth:
+def find_part(answer: Any, number: int, inner: Collection[str] = (), depth: int = MAX_DEPTH + 1) -> str:
+    """Return the field that says that an answer is a part of what was asked for; else an empty string.
+
+    :param number: of records in it
+    :param inner: names of objects that contain them
+    """
+    if not isinstance(answer, Mapping) or not depth:
         return ""
-    for name, value in results.items():
-        key = normalize(str(name))
-        is_given = value not in (None, "", False, 0, [], {})
-        if (is_given and (MORE.fullmatch(key) or key == "error")) or (
-            key in MORE_IF_FALSE and value is False
+    fields = _normalize_keys(answer)
+    for key, value in fields.items():
+        said = normalize(value) if isinstance(value, str) else value
+        is_given = said not in (None, "", False, 0, "false", "0", "no", "none", "null", [], {})
+        count = parse_number(value) or 0.0
+        is_paged = key != "pagecount" or not PAGE.isdisjoint(fields)
+        if (
+            (is_given and MORE.fullmatch(key))
+            or ((value is False or said == "false") and MORE_IF_FALSE.fullmatch(key))
+            or (key in ("status", "state", "resultstatus") and UNFINISHED.fullmatch(normalize(str(value))))
+            or (count > number and TOTALS.fullmatch(key))
+            or (count > 1 and PAGES.fullmatch(key) and is_paged)
         ):
-            return f"'{name}'"
-        if key in ("status", "state") and UNFINISHED.fullmatch(normalize(str(value))):
-            return f"'{name}'"
-        if TOTALS.fullmatch(key) and type(value) is int and value > (1 if key in PAGES else number):
-            return f"'{name}'"
-        if key in ("document", "framework"):  # they have pages and states of their own
-            continue
-        if part := _find_part(value, number, depth - 1):
+            return f"'{key}'"
+        if (key in PAGING or key in inner) and (part := find_part(value, number, inner, depth - 1)):
             return part
     return ""
 

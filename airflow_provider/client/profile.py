@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
+from airflow_provider.client.findings import find_part
 from airflow_provider.client.models import (
     Assessment,
     ContentJob,
@@ -88,7 +89,10 @@ class Profile:
         """Return the list in an answer of an operation that returns one, as the service sent it."""
         if operation in LISTS and isinstance(value, dict):
             found = (look_up(value, name) for name in self.lists)
-            return next((items for items in found if isinstance(items, list)), value)
+            items = next((items for items in found if isinstance(items, list)), None)
+            if items is not None and (part := find_part(value, len(items))):
+                raise ComplianceProtocolError(f"The answer is only a part of the list, as {part} says.")
+            return value if items is None else items
         return value
 
     def convert(self, value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -50,6 +51,7 @@ def read_models(
     response: HttpResponse, model: type[Model], wanted: Callable[[dict[str, Any]], bool] = lambda _: True
 ) -> list[Model]:
     """Read a JSON array of objects; other values, and unwanted objects, are ignored."""
+    check_complete(response)
     value = response.json()
     if not isinstance(value, list):
         raise ComplianceProtocolError(f"The response from {response.url} is not a JSON array.")
@@ -87,7 +89,9 @@ def check_see_other(response: HttpResponse, identifier: str, *, any_path: bool =
 
 
 def check_complete(response: HttpResponse) -> None:
-    """Refuse a successful response that is not the whole result: 202 is not ready, 206 is a part."""
+    """Refuse a successful response that is not the whole result: 202 is not ready, others are a part."""
+    if re.search(r""";\s*rel="?next\b""", response.headers.get("link", ""), re.IGNORECASE):
+        raise ComplianceProtocolError(f"{response.url} returned only a part, as its header 'Link' says.")
     if response.status in (202, 206):
         raise ComplianceProtocolError(
             f"{response.url} returned {response.status} {reason_phrase(response.status)}, not the result. "

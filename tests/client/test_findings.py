@@ -139,3 +139,62 @@ def test_document_and_framework_are_those_of_the_finding_or_of_all_results(
     results = {**fields, "results": [ONE]} if is_inherited else [{**ONE, **fields}]
     (finding,) = parse_findings(results)
     assert (finding.document, finding.framework) == (document, framework)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"last": False},
+        {"isLast": "false"},
+        {"last_page": False},
+        {"complete": False},
+        {"finished": False},
+        {"next": "/x"},
+        {"nextPageUrl": "/x"},
+        {"nextOffset": 3},
+        {"@odata.nextLink": "/x"},
+        {"links": {"next": "/x"}},
+        {"_links": {"next": {"href": "/x"}}},
+        {"pageInfo": {"hasNextPage": True}},
+        {"moreResults": True},
+        {"has_more": "true"},
+        {"continuationToken": "x"},
+        {"remaining": 7},
+        {"isTruncated": True},
+        {"partial": True},
+        {"errors": ["x"]},
+        {"resultStatus": "PARTIAL"},
+        {"total": 10},
+        {"total": "10"},
+        {"count": 10},
+        {"totalItems": 10},
+        {"number_of_results": 10},
+        {"numFound": 10},
+        {"@odata.count": 10},
+        {"meta": {"pagination": {"totalCount": 10}}},
+        {"meta": {"last_page": 3}},
+        {"pages": 2},
+        {"page": 1, "pageCount": 4},
+    ],
+)
+def test_an_answer_that_says_that_it_is_a_part_is_refused(said: dict[str, Any]) -> None:
+    profile = Profile(lists=("items",))
+    for wrapped in ({"results": [ONE], **said}, {"results": {"items": [ONE], **said}}):
+        with pytest.raises(ComplianceProtocolError, match="only a part"):
+            parse_findings(wrapped)
+    with pytest.raises(ComplianceProtocolError, match="only a part of the list"):
+        profile.read("list_frameworks", {"items": [{"id": 1}], **said})
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"last": True, "next": None, "hasMore": "false", "nextReview": "2027-01-01", "lastError": None},
+        {"page": 1, "pages": 1, "total": 1, "totalScore": 88, "count": "1"},
+        {"pageCount": 12, "document": {"pages": 12, "state": "queued"}, "usage": {"total": 12_345}},
+        {"moreInfo": "https://example.com", "summary": {"total": 6, "partial": 2}, "error": None},
+    ],
+)
+def test_an_answer_that_says_nothing_of_the_kind_is_whole(said: dict[str, Any]) -> None:
+    assert parse_findings({"results": [ONE], **said}) == [READ]
+    assert Profile(lists=("items",)).read("list_criteria", {"items": [ONE], **said}) == [ONE]

@@ -263,3 +263,20 @@ def test_only_text_is_a_text(kind: str, is_text: bool) -> None:
         return
     with pytest.raises(ComplianceProtocolError, match="not a text: that is a proxy"):
         check_text(answer)
+
+
+@pytest.mark.parametrize(
+    ("link", "is_whole"),
+    [
+        ('</api/v1/frameworks?page=2>; rel="next", </x>; rel=last', False),
+        ("</api/v1/frameworks?page=2>; REL=next", False),
+        ('</docs>; rel="help nextgen", </x?rel=next>; rel="last"', True),
+    ],
+)
+def test_one_page_of_a_list_is_not_the_list(link: str, is_whole: bool) -> None:
+    page = response([{"id": 1}], link=link)
+    if is_whole:
+        assert len(read_models(page, Framework)) == 1
+        return
+    with pytest.raises(ComplianceProtocolError, match="only a part"):
+        read_models(page, Framework)

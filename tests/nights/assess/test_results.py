@@ -119,11 +119,6 @@ def test_results_that_stay_those_of_another_assessment_fail_the_attempt(
         {"status": "FAILED", "results": [ANSWER]},
         {"state": "partially_completed", "results": [ANSWER]},
         {"error": "The model has crashed.", "results": [ANSWER]},
-        {"results": [ANSWER], "total": 2},
-        {"results": [ANSWER], "meta": {"last_page": 3}},
-        {"results": [ANSWER], "pages": 2},
-        {"results": [ANSWER], "truncated": True},
-        {"results": [ANSWER], "complete": False},
     ],
 )
 def test_results_that_can_t_be_read_are_a_failed_row(service: Emulator, nights: Nights, body: Any) -> None:
