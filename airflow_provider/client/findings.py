@@ -28,9 +28,7 @@ MORE = re.compile(
 MORE_IF_FALSE = re.compile("(is)?(last(page)?|completed?|final|finished)")
 THINGS = "(element|result|finding|item|record|hit)s?"
 TOTALS = re.compile(f"total({THINGS})?(count)?|({THINGS}|odata)?count|num(ber)?(of)?(found|{THINGS})")
-PAGES = re.compile(
-    "(total)?pages|(page|totalpage)s?count|lastpage"
-)  # `pageCount` alone: of a document
+PAGES = re.compile("(total)?pages|(page|totalpage)s?count|lastpage")  # `pageCount` alone: of a document
 PAGE = frozenset({"page", "pagenumber", "currentpage", "number"})
 # Objects that may have such fields, beside those with the findings.
 PAGING = frozenset(

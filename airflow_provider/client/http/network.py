@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import ssl
-from collections.abc import Iterator
-from contextlib import suppress
 from functools import lru_cache
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import urlsplit
 
 import certifi
 
 from airflow_provider.client.http.bodies import BodyError
-from airflow_provider.client.http.wire import PORTS, Failure, FailureKind
+from airflow_provider.client.http.wire import Failure, FailureKind
 from airflow_provider.exceptions import ComplianceConfigError, ComplianceError
 
 OVERSIZED_HEAD = re.compile("[Gg]ot more than|Too many headers")  # what the libraries say
@@ -65,42 +61,21 @@ def _load_context(path: str, modified: int) -> ssl.SSLContext:
 
 def proxy_for(url: str) -> str | None:
     """Return the URL of the proxy that the environment sets for `url`."""
-    parts = urlsplit(url)
-    proxies = getproxies()
-    name = parts.scheme if proxies.get(parts.scheme) else "all"
-    proxy = proxies.get(name, "").strip()
-    if not proxy or _bypasses_proxy(parts, proxies.get("no", "")):
+    from requests.utils import get_environ_proxies, select_proxy  # the core does without
+
+    proxies = {name: proxy.strip() for name, proxy in get_environ_proxies(url).items() if proxy.strip()}
+    proxy = select_proxy(url, proxies)
+    if not proxy:
         return None
+    variable = next(name for name in (urlsplit(url).scheme, "all") if name in proxies)
     proxy = proxy if "://" in proxy else f"http://{proxy.removeprefix('//')}"
-    _check_proxy(proxy, f"{name.upper()}_PROXY")
+    _check_proxy(proxy, f"{variable.upper()}_PROXY")
     return proxy
 
 
 def proxy_host(proxy: str | None) -> str:
     """Return host and port of a proxy, without its credentials."""
     return (proxy or "").rpartition("@")[2].removeprefix("http://")
-
-
-def _bypasses_proxy(parts: SplitResult, no_proxy: str) -> bool:
-    """Return whether NO_PROXY matches the host; the standard library supports no address ranges."""
-    host = parts.hostname or ""
-    port = parts.port or PORTS.get(parts.scheme)
-    names = [name.strip() for name in no_proxy.split(",")]
-    if "*" in names:
-        return True
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return bool(proxy_bypass(f"{host}:{port}"))
-    return any(address in network for name in names for network in _networks(name, port))
-
-
-def _networks(name: str, port: int | None) -> Iterator[ipaddress.IPv4Network | ipaddress.IPv6Network]:
-    """Parse an address or range of NO_PROXY, with or without brackets and port."""
-    may_have_port = name.count(":") == 1 or "]:" in name
-    for text in (name, name.removesuffix(f":{port}") if may_have_port else name):
-        with suppress(ValueError):
-            yield ipaddress.ip_network(text.replace("[", "").replace("]", ""), strict=False)
 
 
 def _check_proxy(proxy: str, variable: str) -> None:
