@@ -72,7 +72,7 @@ def _print(source: str, night: DocumentNight) -> None:
             parts.append(f"open since {format_time(finding.get('first_seen'))}")
         print_line(", ".join(parts))
     for decision in map(read_decision, night.decisions):
-        rationale = decision["expert_rationale"] or ""
+        rationale = " ".join((decision["expert_rationale"] or "").split())
         print_line(f"    {decision['criterion']}: {_describe(decision)}{rationale and f': {rationale}'}")
 
 

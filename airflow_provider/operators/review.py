@@ -223,7 +223,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         self._set_fields()
         self.subject = self._form.subject
         ti = context["ti"]
-        page = page_of("runs", ti.dag_id, ti.run_id) if self._form.common("findings") else ""
+        page = page_of("runs", ti.dag_id, ti.run_id) if self.findings is not None else ""
         self.body = self._form.render(self.body or "", selection.omitted, self._read_demands(), page)
         try:
             # Not by way of super(): also a resumed task asks, and Airflow lets only `execute` call `execute`.

@@ -25,6 +25,7 @@ from airflow_provider.nights.reports.page import read_decision, render
 from airflow_provider.pages import nights
 from airflow_provider.provider_info import PAGES_PREFIX
 from airflow_provider.storage.locations import Location, storage_errors
+from airflow_provider.storage.names import digest
 
 T = TypeVar("T")
 
@@ -188,6 +189,18 @@ def make_app() -> FastAPI:
         base, query = request.scope.get("root_path", ""), f"source={quote(source, safe='')}"
         return RedirectResponse(f"{base}/{'text' if is_text else 'document'}/{root_id}?{query}")
 
+    async def send_run(
+        request: Request, dag_id: str, run_id: str, source: str, *, is_text: bool = False, **given: Any
+    ) -> Response:
+        """Send the newest report of a run, or the one that is given, or lead to one of its documents."""
+        root, newest = await run_blocking(nights.find_run, dag_id, run_id)
+        root_id, report = digest(root) if root else "", given.get("report", newest)
+        if source and root:
+            return to_document(request, root_id, source, is_text=is_text)
+        if root and report and (number := await run_blocking(nights.find_number, root, report)):
+            return RedirectResponse(f"{request.scope.get('root_path', '')}/nights/{root_id}/{number}")
+        return await send_report(report, navigate(request, root_id, dag_id, run_id))
+
     @app.get("/")
     async def show_nights(request: Request, dag_ids: DagIds) -> Response:
         roots = await run_blocking(nights.find_roots, dag_ids)
@@ -215,21 +228,15 @@ def make_app() -> FastAPI:
         if not -1 <= map_index <= MAX_MAP_INDEX:
             raise HTTPException(404, "There is no such task instance.")
         task_instance = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id, "map_index": map_index}
-        root_id, _ = await run_blocking(nights.find_run, dag_id, run_id)
-        if source and root_id:
-            return to_document(request, root_id, source)
         report = await run_blocking(nights.find_report, **task_instance)
-        return await send_report(report, navigate(request, root_id, dag_id, run_id))
+        return await send_run(request, dag_id, run_id, source, report=report)
 
     @app.get("/runs/{dag_id}/{run_id}")
     async def show_run(
         request: Request, dag_id: DagId, run_id: str, source: str = "", show: str = ""
     ) -> Response:
         """Show the report of a night, one of its documents, or its text: what a review's form links to."""
-        root_id, report = await run_blocking(nights.find_run, dag_id, run_id)
-        if source and root_id:
-            return to_document(request, root_id, source, is_text=show == "text")
-        return await send_report(report, navigate(request, root_id, dag_id, run_id))
+        return await send_run(request, dag_id, run_id, source, is_text=show == "text")
 
     @app.get("/nights/{root_id}/{number}")
     async def show_night(

@@ -43,11 +43,22 @@ def find_report(**task_instance: Any) -> Location | None:
 
 
 def find_run(dag_id: str, run_id: str) -> tuple[str, Location | None]:
-    """Return the id of a run's root, and the report of its night, or of a task while the night is open."""
-    root = next(iter(_xcoms(ROOT_KEY, dag_id=dag_id, run_id=run_id)), None)
+    """Return the root of a run, and its newest report: of its night, or of a task while the night is open."""
+    root = next(iter(_xcoms(ROOT_KEY, dag_id=dag_id, run_id=run_id)), "")
     reports = [str(uri) for uri in _xcoms(REPORT_KEY, dag_id=dag_id, run_id=run_id) if _is_report(str(uri))]
     reports.sort(key=lambda uri: ("/_night/" in uri, "/_assess/" in uri))
-    return digest(str(root)) if root else "", Location(reports[-1]) if reports else None
+    return str(root), Location(reports[-1]) if reports else None
+
+
+def find_number(root: str, report: Location) -> int:
+    """Return the number of the record that has a report; 0 if it is none of the newest, or of a task."""
+    chain = Chain(Location(root))
+    if "/_night/" not in report.uri:
+        return 0
+    for entry in islice(chain.newest_first(chain.find_head()), 2 * MAX_NIGHTS):
+        if (chain.root / str((entry.record.get("report") or {}).get("path"))).uri == report.uri:
+            return entry.number
+    return 0
 
 
 def _is_report(uri: str) -> bool:
@@ -55,9 +66,10 @@ def _is_report(uri: str) -> bool:
 
 
 def _xcoms(key: str, **wanted: Any) -> list[Any]:
+    """Return what tasks have pushed, each value once, the newest last."""
     from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
-    from sqlalchemy import select
+    from sqlalchemy import func, select
 
     columns = {name: getattr(XComModel, name) for name in wanted}
     conditions = [
@@ -65,9 +77,8 @@ def _xcoms(key: str, **wanted: Any) -> list[Any]:
         for name, value in wanted.items()
     ]
     with create_session(scoped=False) as session:
-        return list(
-            session.scalars(select(XComModel.value).where(XComModel.key == key, *conditions).distinct())
-        )
+        found = select(XComModel.value).where(XComModel.key == key, *conditions).group_by(XComModel.value)
+        return list(session.scalars(found.order_by(func.max(XComModel.timestamp))))
 
 
 def count_open_forms(dag_ids: Collection[str]) -> dict[tuple[str, str], int]:

@@ -243,18 +243,25 @@ def test_page_of_a_run_is_the_report_of_its_night_or_one_of_its_documents(place:
 def test_roots_and_reports_are_found_in_the_results_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     import_all_models()
     engine = sqlalchemy.create_engine("sqlite://")
-    report = f"s3://out/{REPORT_NAME}"
+    report, newest = f"s3://out/{REPORT_NAME}", f"s3://out/_night/report-{'1' * 16}.html"
     pushed = [
         ("nightly", "r", "close", -1, ROOT_KEY, "s3://out/"),
         ("nightly", "s", "close", -1, ROOT_KEY, "s3://out/"),
         ("nightly", "r", "ingest", 3, REPORT_KEY, report),
         ("nightly", "r", "ingest", 3, "return_value", "s3://not-a-root/"),
         ("secret", "r", "close", -1, ROOT_KEY, "s3://secret/"),
+        ("nightly", "r", "close_reviewed", -1, REPORT_KEY, newest),
+        ("nightly", "r", "close", -1, REPORT_KEY, report),
+        ("nightly", "r", "assess", -1, REPORT_KEY, "s3://out/_assess/d/report.html"),
+        ("nightly", "t", "assess", -1, REPORT_KEY, "s3://out/_assess/d/report.html"),
+        ("nightly", "t", "ingest", -1, REPORT_KEY, "s3://out/_ingest/d/report.html"),
     ]
     with Session(engine) as session:
         XComModel.__table__.create(session.connection())
         for number, (dag_id, run_id, task_id, map_index, key, value) in enumerate(pushed):
             row = {"dag_run_id": number, "dag_id": dag_id, "run_id": run_id, "task_id": task_id}
+            minute = 30 if value == newest else number
+            row |= {"timestamp": datetime(2026, 3, 2, 1, minute, tzinfo=UTC)}
             row |= {"map_index": map_index, "key": key, "value": value}
             session.execute(XComModel.__table__.insert().values(**row))
         monkeypatch.setattr("airflow.utils.session.create_session", lambda scoped: nullcontext(session))
@@ -263,6 +270,10 @@ def test_roots_and_reports_are_found_in_the_results_of_tasks(monkeypatch: pytest
         task = {"dag_id": "nightly", "run_id": "r", "task_id": "ingest"}
         assert str(nights.find_report(**task, map_index=3)) == report
         assert nights.find_report(**task, map_index=4) is None
+        assert [
+            (root, report and report.uri)
+            for root, report in (nights.find_run("nightly", run) for run in "rtu")
+        ] == [("s3://out/", newest), ("", "s3://out/_assess/d/report.html"), ("", None)]
 
 
 def test_links_have_the_path_that_the_api_server_is_below(place: Place) -> None:
@@ -340,6 +351,25 @@ def test_report_leads_to_the_nights_around_it_to_its_forms_and_to_its_documents(
     for path in (f"/nights/{place.id}/2", "/reports/nightly/run/close/-1", "/runs/nightly/run"):
         assert str(get(path, source="a b").url).endswith(f"/document/{place.id}?source=a%20b")
         assert "<nav>" in get(path).text
+
+
+def test_reports_of_a_run_and_of_its_tasks_lead_to_their_night_which_says_what_replaced_it(
+    place: Place, get: Get
+) -> None:
+    for day in ("2026-03-01", "2026-03-02"):
+        place.close(day)
+    again = place.write(f"_night/report-{'1' * 16}.html", "<body>Revised")
+    place.close("2026-03-02", report=again.uri.removeprefix(place.root))
+    first = f"{place.root}_night/report-{hashlib.sha256(b'2026-03-02').hexdigest()[:16]}.html"
+    place.xcoms[REPORT_KEY, "nightly"] = first
+    place.write(first.removeprefix(place.root), "<body>First")
+    shown = get("/reports/nightly/2026-03-02/close/-1")
+    assert str(shown.url).endswith(f"/nights/{place.id}/2")
+    assert "A later record replaces this one" in shown.text
+    place.more = [again.uri]
+    shown = get("/runs/nightly/2026-03-02")
+    assert str(shown.url).endswith(f"/nights/{place.id}/3")
+    assert "Revised" in shown.text
 
 
 def test_decisions_are_counted_as_they_come(place: Place, get: Get) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
@@ -116,12 +117,13 @@ def read_decision(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def describe_text_change(row: Mapping[str, Any]) -> str:
-    """Return by how much a new text is longer or shorter: `, 57 % shorter`; empty if that is unknown."""
-    change = row.get("text_change")
-    if not isinstance(change, int | float) or row.get("because") not in ("document", "both") or not change:
-        return ""
-    return f", {percent(round(1000 * min(abs(change), 1000)), 1000)} {'shorter' if change < 0 else 'longer'}"
+def describe_cause(row: Mapping[str, Any]) -> str:
+    """Return why a verdict changed, and by how much a new text is longer or shorter."""
+    cause, change = CAUSES.get(str(row.get("because")), ""), row.get("text_change")
+    if not isinstance(change, int | float) or not 0 < abs(change) < math.inf:
+        return cause
+    size = f"{abs(change):,.0%}".replace("%", "\u00a0%")
+    return cause.replace("new text", f"new text, {size} {'shorter' if change < 0 else 'longer'}")
 
 
 def apply_decision(finding: Mapping[str, Any], made: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -293,7 +295,7 @@ def _environment() -> Environment:
     shown = (
         *(classify, duration, format_time, in_order, limit_source, list_counts, moment, percent, plural),
         *(rate, read_number, read_time, sanitize, size, split_source, stack, standing, state_of),
-        *(describe_text_change, to_query, verdict_words),
+        *(describe_cause, to_query, verdict_words),
     )
     environment.filters.update({function.__name__: function for function in shown})
     environment.filters |= {

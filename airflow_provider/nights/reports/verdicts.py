@@ -30,6 +30,7 @@ MAX_MADE_DECISIONS = 500  # in this night
 MAX_CRITERIA = 2000  # that are counted, of all frameworks together
 MAX_NAME_CHARS = 400
 REST = "(others)"
+CHANGED = ("framework", "criterion", "because", "changed_from", "category")
 
 
 def to_name(value: object) -> str:
@@ -120,6 +121,20 @@ def _find_cause(row: Row) -> tuple[str, str] | None:
         return None
     framework = to_name(row.get("framework")) if cause in ("framework", "other") else ""
     return "framework" if framework else cause, framework
+
+
+def _count_worse(criteria: Counter[str]) -> str:
+    """Return how many verdicts got worse, and on which criteria most of them."""
+    total, most = criteria.total(), criteria.most_common(MAX_CAUSES)
+    said = f"{plural(total, 'verdict')} got worse" if total else "no verdict got worse"
+    if len(criteria) <= 1:
+        return said + "".join(f" on {name}" for name in criteria)
+    more = total - sum(number for _, number in most)
+    counted = [
+        *(f"{number:,} on {name}" for name, number in most),
+        *([f"{more:,} on others"] if more else []),
+    ]
+    return f"{said} ({', '.join(counted)})"
 
 
 def _find_question(row: Row) -> tuple[str, ...]:
@@ -248,7 +263,7 @@ class VerdictCounts:
         effect = effect_of(row["changed_from"], stands)
         self.worse += effect == "worse"
         self.better += effect == "better"
-        names = ("framework", "criterion", "because", "changed_from", "category")
+        names = (*CHANGED, "decision", "expert", "decided_at", "outcome")  # one answer to a form is one row
         key = (*(to_name(row.get(name)) for name in names), state_of(row), to_name(stands))
         if key not in self._changes and len(self._changes) < MAX_CRITERIA:
             self._changes[key] = Change(row=row)
@@ -295,9 +310,8 @@ class VerdictCounts:
                 if change.row.get("because") == "other":
                     criterion += ", whose requirement is the same"
                 worse[criterion] += change.total * (change.effect == "worse")
-            counted = f"{plural(effects['worse'], 'verdict')} got worse, {effects['better'] or 'none'} better"
+            counted = f"{_count_worse(+worse)}, {effects['better'] or 'none'} better"
             counted = counted if effects else "no verdict changed"
-            counted += "".join(f"; {count:,} on {name}" for name, count in (+worse).most_common(MAX_CAUSES))
             documents, again = plural(number), "was" if number == 1 else "were"
             if key[0] == "framework":
                 because = f"{sanitize(key[1], 100)} was changed, so {documents} with the same text"
@@ -314,9 +328,12 @@ class VerdictCounts:
         overruled = f"Experts overruled {plural(self.overruled, 'verdict')}." if self.overruled else ""
         if self.changed:
             effects = [(self.worse, "worse"), (self.better, "better")]
-            (number, first), *more = [effect for effect in effects if effect[0]] or [(0, "worse or better")]
+            (number, first), *more = [effect for effect in effects if effect[0]] or [(0, "")]
             rest = "".join(f" and {other:,} {word}" for other, word in more)
-            sentence = f"{plural(number, 'verdict')} got {first}{rest}. {overruled}".strip()
+            stands = (
+                f"{plural(number, 'verdict')} got {first}{rest}." if number else "No changed verdict stands."
+            )
+            sentence = f"{stands} {overruled}".strip()
         elif self.is_compared:
             sentence = (
                 f"No verdict of the service changed. {overruled}" if overruled else "No verdict changed."
@@ -336,9 +353,11 @@ class VerdictCounts:
             yield "warn", f"{self.worse:,} got worse", ""
 
     def describe_answers(self) -> str:
-        """Return how many findings on forms were decided; empty without forms."""
+        """Return how many findings on forms were decided, and how many are open."""
         if not (total := self.answers.total()):
-            return ""
+            return (
+                f"No one has decided about {plural(self.open, 'changed verdict')} yet." if self.open else ""
+            )
         left = self.answers[OPEN]
         counted = list_counts(self.answers, {state: state for state in reversed(STATES) if state != OPEN})
         sentences = [f"{total - left:,} of {plural(total, 'finding')} decided{counted and f': {counted}'}."]

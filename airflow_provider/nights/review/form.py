@@ -76,22 +76,34 @@ class Form:
         """The name of the document, or what is known instead."""
         if name := self.common("document"):
             return name
-        sources = {finding.source for finding in self.findings}
-        criterion = self.common("criterion")
-        many = f"{criterion and f'{criterion} in '}{len(sources)} documents"
-        return many if len(sources) > 1 else self._default
+        criterion, number = self._shared_criterion, len(self._sources)
+        return f"{criterion and f'{criterion} in '}{number} documents" if number > 1 else self._default
 
     @property
     def subject(self) -> str:
         """What it is about, how many findings there are, and how bad they are."""
-        night = self.common("night")[:10]
-        about = ", ".join(filter(None, [self.document, self.common("framework")]))
+        night, part = self.common("night")[:10], self.common("part")
         with suppress(ValueError):
             day = date.fromisoformat(night)
             night = f"{day.day} {day:%b}"
-        of_night = f" (night of {night})" if night else ""
-        counted = re.sub(r"^(\d+) (worse|better)", _count_verdicts, self._counted)
-        return to_line(f"{about}: {counted}{of_night}", MAX_TITLE_CHARS)
+        of = ", ".join([*([f"form {part}"] if part else []), *([f"night of {night}"] if night else [])])
+        if criterion := self._shared_criterion:
+            counted = self._counted if "," in self._counted else self._counted.partition(" ")[2]
+            said = f"{criterion}: {counted} in {len(self._sources)} documents"
+        else:
+            about = ", ".join(filter(None, [self.document, self.common("framework")]))
+            counted = re.sub(r"^(\d+) (worse|better)", _count_verdicts, self._counted)
+            said = f"{about}: {counted}"
+        return to_line(f"{said}{of and f' ({of})'}", MAX_TITLE_CHARS)
+
+    @property
+    def _sources(self) -> set[str]:
+        return {finding.source for finding in self.findings}
+
+    @property
+    def _shared_criterion(self) -> str:
+        """The criterion of all findings, if these are about several documents."""
+        return self.common("criterion") if len(self._sources) > 1 and not self.common("document") else ""
 
     @property
     def _counted(self) -> str:
@@ -215,16 +227,19 @@ class Form:
             given = _known_category(finding.category)
             category, rationale = (answered.get(name) for name in pair)
             name = format_name(finding, MAX_LABEL_CHARS)
+            ignored = len(warnings)
             is_same = category is None and pair[0] not in answered
             if is_same:
                 category = given
-            elif category not in (None, "") and (category := _known_category(category)) is None:
-                warnings.append(f"Ignored the category of '{name}', which does not exist.")
-                is_same = True
+            elif category not in (None, "") and (category := _known_category(typed := category)) is None:
+                shown = to_line(str(typed), MAX_LABEL_CHARS)
+                warnings.append(f"Ignored the category '{shown}' of '{name}', which does not exist.")
             if rationale is not None and not isinstance(rationale, str):
-                warnings.append(f"Ignored the rationale of '{name}': it must be a text.")
+                shown = to_line(str(rationale), MAX_HINT_CHARS)
+                warnings.append(f"Ignored the rationale of '{name}', which is not a text: {shown}")
             rationale = rationale.strip() if isinstance(rationale, str) else ""
-            is_left = (is_same or category == given) and not rationale  # not where the category was cleared
+            # Not where the category was cleared, or something was ignored: no one agrees by mistake.
+            is_left = (is_same or category == given) and not rationale and len(warnings) == ignored
             agrees = answered.get(AGREE) in (True, "true") and (
                 not is_about_others or bool(set(pair) & answered.keys())
             )

@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Literal
 
 from airflow_provider.client.findings import parse_id
@@ -88,11 +89,13 @@ def group_findings(
         is_shared = finding.because in NOT_THE_TEXT and changed[criterion] > 1  # one question
         key = criterion if is_shared or by == "criterion" else (finding.source,)
         groups.setdefault(key, []).append(finding)
-    added = [
-        group[start : start + max_findings]
-        for group in groups.values()
-        for start in range(0, len(group), max_findings)
-    ]
+    added: list[list[ReviewedFinding]] = []
+    for group in groups.values():
+        parts = [group[start : start + max_findings] for start in range(0, len(group), max_findings)]
+        for number, part in enumerate(parts, 1):
+            added.append(
+                [replace(one, part=f"{number} of {len(parts)}") for one in part] if parts[1:] else part
+            )
     if len(earlier) + len(added) > most:
         raise ComplianceInputError(
             f"These findings need more forms than the {most:,} that Airflow maps a task over "

@@ -45,6 +45,7 @@ class ReviewedFinding(Finding):
     :param text_sha256: of the text that was assessed
     :param account: that the service has assessed it for
     :param findings: the URI of the table
+    :param part: which form of several about the same, such as `1 of 2`
     """
 
     source: str = ""
@@ -59,6 +60,7 @@ class ReviewedFinding(Finding):
     text_sha256: str = ""
     account: str = ""
     findings: str = ""
+    part: str = ""
 
     def __post_init__(self) -> None:
         """Make it storable in Airflow: without invalid UTF-8, as in a file name, and without NUL."""

@@ -79,11 +79,11 @@ def test_the_page_says_first_why_verdicts_changed_and_groups_them() -> None:
     )
     assert shown.texts(".changes > p")[1:] == [
         (
-            "GDPR was changed, so 3 documents with the same text were reassessed: 3 verdicts got worse, none "
-            "better; 3 on D-1."
+            "GDPR was changed, so 3 documents with the same text were reassessed: "
+            "3 verdicts got worse on D-1, none better."
         ),
-        "The text of 1 document changed: 1 verdict got worse, 2 better; 1 on D-1.",
-        "The text and the framework of 1 document changed: 1 verdict got worse, none better; 1 on D-1.",
+        "The text of 1 document changed: 1 verdict got worse on D-1, 2 better.",
+        "The text and the framework of 1 document changed: 1 verdict got worse on D-1, none better.",
         "1 document with the same text and framework was reassessed: no verdict changed.",
     ]
     first, second, *_ = shown.texts(".changes tbody tr")
@@ -102,10 +102,27 @@ def test_change_is_not_blamed_on_a_criterion_whose_requirement_is_the_same() -> 
     assert said.startswith(
         "DORA was changed, so 1 document with the same text was reassessed: 1 verdict got worse"
     )
-    assert said.endswith("; 1 on D-1, whose requirement is the same.")
+    assert said.endswith(" on D-1, whose requirement is the same, none better.")
 
 
-@pytest.mark.parametrize("name", ["framework", "criterion", "because", "changed_from", "category"])
+def test_reasons_for_worse_verdicts_name_three_criteria_and_count_the_rest() -> None:
+    counts = VerdictCounts()
+    counts.add_cell(cell(0, because="document"))
+    names = ["D-1", "D-1", "D-2", "D-3", "D-4", "D-5"]
+    for number, name in enumerate(names):
+        counts.add_finding(finding(number, name, MISSING, changed_from=GOOD, because="document"))
+    (said,) = counts.explain()
+    assert "6 verdicts got worse (2 on D-1, 1 on D-2, 1 on D-3, 2 on others), none better." in said
+    counts = VerdictCounts()
+    counts.add_cell(cell(0, because="document"))
+    counts.add_finding(finding(changed_from=BAD, because="document"))
+    assert list(counts.explain()) == ["The text of 1 document changed: no verdict got worse, 1 better."]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["framework", "criterion", "because", "changed_from", "category", "expert", "decided_at", "outcome"],
+)
 def test_changes_of_different_kinds_are_apart(name: str) -> None:
     change = finding(1, "D-1", MISSING, changed_from=GOOD, because="document")
     counts = VerdictCounts()

@@ -216,7 +216,8 @@ def test_finding_that_no_expert_decided_is_counted_and_has_no_category_of_an_exp
     shown = Page(Night([], [cell()], findings, decisions=decisions).render()).section("Expert decisions")
     counted = "1 of 3 findings decided: 1 overruled. 2 are still open. No one was asked about 1 open verdict."
     assert counted in shown
-    assert shown.count("Open, 2 Mar 2026, 09:00 UTC") == 2
+    assert shown.count("regulated Open") == 2
+    assert shown.count("2 Mar 2026") == 1  # of the decision: no one has decided about the others
 
 
 def test_report_says_what_stands_who_said_so_and_what_is_open() -> None:
@@ -242,21 +243,29 @@ def test_report_says_what_stands_who_said_so_and_what_is_open() -> None:
     assert "1 verdict that changed on earlier nights is still open" in section
     rows = shown.texts(".changes tbody tr")
     assert "→ missing Overruled by ann" in rows[0]
-    assert "→ sufficiently regulated Overruled by eve , 2 Mar 2026, 09:00 UTC (not sent) Why" in rows[1]
+    assert (
+        "→ sufficiently regulated Overruled by eve , 2 Mar 2026, 09:00 UTC (not sent) Annex 4 Why" in rows[1]
+    )
     assert "0.pdf" in rows[1]
     assert "3.pdf" in rows[2]
     assert "3 of 4 findings decided: 1 confirmed, 1 commented, 1 overruled. 1 is still open." in shown.text(
-        ".lead"
+        "header .facts"
     )
     assert "Overruled by eve , 2 Mar 2026, 09:00 UTC (not sent)" in shown.section("Expert decisions")
     assert (night.verdicts.open, night.verdicts.overruled) == (2, 3)
     assert night.verdicts.categories == {GOOD: 2, MISSING: 1, BAD: 4}
 
 
+def test_report_of_a_night_that_no_one_was_asked_about_yet_says_so_on_its_first_screen() -> None:
+    shown = page([], [cell()], [finding(changed_from=BAD), finding(1, "D-8", BAD, open_from=GOOD)])
+    assert "No one has decided about 2 changed verdicts yet." in shown.text("header .facts")
+    assert "Experts" not in page([], [cell()], [finding()]).text("header .facts")
+
+
 @pytest.mark.parametrize(
     ("category_after", "headline"),
     [
-        (GOOD, "0 verdicts got worse or better. Experts overruled 1 verdict."),
+        (GOOD, "No changed verdict stands. Experts overruled 1 verdict."),
         (MISSING, "1 verdict got worse. Experts overruled 1 verdict."),
     ],
 )
@@ -270,7 +279,8 @@ def test_headline_and_badge_count_what_stands(category_after: str, headline: str
 
 @pytest.mark.parametrize(
     ("change", "because", "said"),
-    [(-0.57, "document", "new text, 57.0 % shorter"), (0.2, "both", "framework, 20.0 % longer"),
+    [(-0.57, "document", "new text, 57 % shorter"), (14.254, "document", "new text, 1,425 % longer"),
+     (0.2, "both", "new text, 20 % longer; new version of the framework"),
      (-1.0, "document", "100 % shorter"),
      (None, "document", "new text"), ("x", "document", "new text"), (-0.5, "judge", "differently")],
 )  # fmt: skip
@@ -315,7 +325,7 @@ def test_failures_are_grouped_and_those_of_assessments_are_apart() -> None:
 def test_findings_that_experts_left_undecided_do_not_displace_decisions() -> None:
     decisions = [decide("none") for _ in range(MAX_MADE_DECISIONS + 1)] + [decide("changed", expert_id="eve")]
     shown = Page(Night([], [cell()], [finding()], decisions=decisions).render()).section("Expert decisions")
-    assert shown.index("Overruled by eve") < shown.index("Open, ")
+    assert shown.index("Overruled by eve") < shown.index(" Open")
     assert "and 2 more, in the tables of decisions" in shown
 
 
@@ -383,10 +393,11 @@ def test_each_number_and_each_side_of_a_change_has_a_label_for_narrow_screens() 
 def test_the_evidence_says_how_to_verify_it_and_names_the_tables() -> None:
     manifests = [{"kind": "ingest", "path": f"dt=1/{'a b' * 50}/{number}.jsonl"} for number in range(102)]
     record = {"root": "s3://my_aws@bucket/all nights", "previous": {"sha256": "ab" * 32}, "revision": 2}
+    record["replaces"] = {"number": 7, "sha256": "cd" * 32}
     shown = page(manifests=manifests, **record)
     assert shown.text(".evidence pre") == "python -m airflow_provider verify 's3://my_aws@bucket/all nights'"
     assert "ab" * 32 in shown.section("Evidence")
-    assert "2 (replaces an earlier record" in shown.text("header .facts")
+    assert "2 (replaces record 7)" in shown.text("header .facts")
     assert "Manifests of ingestion (102)" in shown.section("Evidence")
     assert shown.section("Evidence").count(".jsonl") == 100
     assert shown.links == []  # a table is not a page

@@ -170,6 +170,14 @@ def test_a_form_is_named_after_its_document_or_its_criterion(
             ],
             "a: 2 verdicts worse, 1 better, 2 not sufficiently regulated, 1 no category",
         ),
+        (
+            [replace(named(name), changed_from=GOOD, part="1 of 2", night="2026-11-18") for name in "abc"],
+            "D: worse in 3 documents (form 1 of 2, night of 18 Nov)",
+        ),
+        (
+            [replace(named("a"), changed_from=GOOD), replace(named("b"), category=GOOD, changed_from=BAD)],
+            "D: 1 worse, 1 better in 2 documents",
+        ),
         ([ReviewedFinding(1, document="x" * 200)], "x" * 159 + "…"),
     ],
 )
@@ -255,7 +263,11 @@ UNDECIDED = ("none", MISSING, "", None)
         ({"category_7": None, "rationale_7": "So."}, ("commented", MISSING, "So.", None), ""),
         ({"category_7": BAD, "rationale_7": "So."}, ("changed", BAD, "So.", BAD), ""),
         ({"category_7": GOOD}, ("changed", GOOD, "", None), "'Exit' is recorded, but not sent"),
-        ({"category_7": "INVENTED"}, UNDECIDED, "Ignored the category of 'Exit'"),
+        (
+            {**AGREE, "category_7": "INVENTED"},
+            UNDECIDED,
+            "the category 'INVENTED' of 'Exit', which does not exist.",
+        ),
         ({"category_7": "INVENTED", "rationale_7": "So."}, ("commented", MISSING, "So.", None), "Ignored"),
         (
             {"category_7": "not sufficiently regulated", "rationale_7": "So."},
@@ -263,8 +275,8 @@ UNDECIDED = ("none", MISSING, "", None)
             "",
         ),
         ({"category_7": "Missing"}, UNDECIDED, ""),
-        ({"category_7": [BAD]}, UNDECIDED, "Ignored the category of 'Exit'"),
-        ({"rationale_7": ["So", "1"]}, UNDECIDED, "Ignored the rationale of 'Exit': it must be a text."),
+        ({"category_7": [BAD]}, UNDECIDED, f"Ignored the category '['{BAD}']' of 'Exit'"),
+        ({**AGREE, "rationale_7": ["So", 1]}, UNDECIDED, "of 'Exit', which is not a text: ['So', 1]"),
         (
             {**AGREE, "category_9999": BAD, "x": 1, "rationale_7": "So."},
             ("commented", MISSING, "So.", MISSING),
