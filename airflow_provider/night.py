@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
 from collections.abc import Sequence
 from datetime import timedelta
@@ -215,6 +216,12 @@ class _ListDocumentsOperator(BaseOperator):
 
 class _AssessShardOperator(ComplianceAssessOperator):
     """Assess a shard, if its documents were ingested and the judge has decided."""
+
+    @property
+    def topic(self) -> object:
+        """What the task is about: the shard whose manifest it has."""
+        found = re.search(r"-(\d+)-[0-9a-f]{12}/", str(self.documents))
+        return f"shard {int(found[1]) + 1}" if found else super().topic
 
     def execute(self, context: Context) -> Any:
         """Assess them."""

@@ -24,6 +24,15 @@ def tasks_of(max_active_runs: int = 16, /, **options: Any) -> dict[str, Any]:
     return {task.task_id.removeprefix("night."): task for task in dag.tasks}
 
 
+def test_assessment_of_a_shard_has_the_name_of_its_ingestion() -> None:
+    assess = tasks_of()["shard.assess"]
+    assert assess.title == "all frameworks"
+    assess.documents = {
+        "manifest": f"{DESTINATION}_ingest/d/r/night.shard.ingest-2-0123456789ab/manifest.jsonl"
+    }
+    assert assess.title == "shard 3"
+
+
 def test_options_reach_the_operators_that_have_them() -> None:
     tasks = tasks_of(
         concurrency=4, skip_unchanged=False, max_vanished=0.5, max_failed=3, retries=7, conn_id="other",

@@ -11,6 +11,7 @@ from airflow_provider.cli.commands import FAILED, print_error, print_note
 from airflow_provider.cli.verify import open_stores, print_records
 from airflow_provider.nights.evidence.pack import Bag, Packer
 from airflow_provider.nights.evidence.verifier import report
+from airflow_provider.redaction.text import plural
 
 
 def run(options: argparse.Namespace) -> int:
@@ -56,5 +57,5 @@ def run(options: argparse.Namespace) -> int:
         packer.finish()
         file.close()
         Path(folder, "pack.zip").replace(output)
-    print_note(f"{len(packer.documents):,} documents in '{output}'.")
+    print_note(f"{plural(len(packer.documents))} in '{output}'.")
     return code

@@ -137,7 +137,7 @@ def test_a_docx_that_is_cut_off_is_refused(length: int, tmp_path: Path) -> None:
     path = tmp_path / "x.docx"
     path.write_bytes(values.docx()[:length])
     for file in (path, io.BytesIO(path.read_bytes())):
-        with pytest.raises(ComplianceInputError, match="corrupt or truncated"):
+        with pytest.raises(ComplianceInputError, match="damaged or incomplete"):
             MultipartUpload(file)
 
 

@@ -61,6 +61,18 @@ def test_every_form_says_how_many_findings_of_the_night_no_form_shows(hitl: Fake
     assert "not on the form: 1 of this night, which no form shows" in form(hitl)["body"]
 
 
+@pytest.mark.usefixtures("service")
+def test_form_about_documents_of_two_shards_links_to_their_pages(hitl: FakeHitl, tmp_path: Path) -> None:
+    tables = []
+    for number, row in enumerate(ROWS[:2]):
+        (folder := tmp_path / str(number)).mkdir()
+        tables.append(table(folder, [{**row, "source": f"s3://in/{number}.pdf", "category": "MISSING"}]))
+    hitl.run(made(tables), {})
+    for number in range(2):
+        assert f"?source=s3%3A%2F%2Fin%2F{number}.pdf>)" in form(hitl)["body"]
+    assert "[Report](" in form(hitl)["body"]
+
+
 @pytest.mark.parametrize("given", [{"results": []}, {"assessment_id": "a"}])
 def test_findings_stand_alone(given: dict[str, Any]) -> None:
     with pytest.raises(exc.ComplianceInputError, match="either assessment_id or results or findings"):

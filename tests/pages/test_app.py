@@ -139,6 +139,12 @@ def test_nights_are_listed_newest_first_in_their_latest_revision(place: Place, g
     assert "Report of 2026-03-03" in get(f"/nights/{place.id}/2").text
 
 
+def test_failed_and_changed_documents_of_a_night_are_one_click_away(place: Place, get: Get) -> None:
+    place.close("2026-03-01", totals={"failed": 3, "changed": 2, "open": 0, "documents": 9})
+    found = re.findall(rf'/nights/{place.id}/1#([\w-]+)">(\d+)</a>', get("/").text)
+    assert found == [("why-documents-failed", "3"), ("what-changed-since-the-night-before", "2")]
+
+
 def test_nights_say_how_many_forms_wait_for_an_answer(place: Place, get: Get) -> None:
     for day in ("2026-03-01", "2026-03-02"):
         place.close(day, totals={"decisions": 4})

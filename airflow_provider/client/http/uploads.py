@@ -170,7 +170,7 @@ def _media_type(source: _Reader, start: int) -> str:
             raise
         except Exception:  # zipfile raises many types; errors of the file itself are ours already
             raise ComplianceInputError(
-                f"'{source.label}' looks like DOCX, but is corrupt or truncated: check the file."
+                f"'{source.label}' looks like a DOCX, but is damaged or incomplete. Check the original."
             ) from None
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:14].lower().startswith(HTML_STARTS):
         raise ComplianceInputError(

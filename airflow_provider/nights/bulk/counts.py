@@ -135,7 +135,11 @@ def check_failures(
     summary, allowed = f"{len(failed)} of {len(items)} {noun} failed", count_allowed(max_failed, len(items))
     if len(failed) <= allowed:
         # A line for each: Airflow's log view does not wrap lines.
-        for line in (f"{summary}, which max_failed={max_failed} allows.", *reasons, f"Report: {report}"):
+        for line in (
+            f"{summary}; up to {int(allowed):,} may (max_failed={max_failed}).",
+            *reasons,
+            f"Report: {report}",
+        ):
             log.warning("%s", line)
         return
     error = error_type(

@@ -31,7 +31,9 @@ BUFFER_ROWS = 256  # of a bucket, before they go to the disk
 # Of a list file: how many shards there are, the position of this one among those that have documents, and its
 # number, which says which hashes it has.
 LIST_NAME = re.compile(r"(\d{5})-(\d{5})-[0-9a-f]+\.jsonl")
-LIST_PATH = re.compile(rf".*/{SHARDS}/(\d{{5}})/\d{{5}}-(\d{{5}})-[0-9a-f]+\.jsonl")
+LIST_PATH = re.compile(
+    rf".*/{SHARDS}/(?P<of>\d{{5}})/(?P<place>\d{{5}})-(?P<number>\d{{5}})-[0-9a-f]+\.jsonl"
+)
 
 
 def chunk(items: Any, size: int) -> Any:
@@ -195,6 +197,16 @@ class _Buckets:
 
 def shard_folder(sources: Any) -> str:
     """Return the folder of a shard's texts, below the destination; empty if there is only one shard."""
+    found = _find_shard(sources)
+    return f"shard-{found['number']}/" if found and int(found["of"]) > 1 else ""
+
+
+def shard_name(sources: Any) -> str:
+    """Return what people call the shard whose list this is, by its map index; empty if it is not one."""
+    found = _find_shard(sources)
+    return f"shard {int(found['place']) + 1}" if found else ""
+
+
+def _find_shard(sources: Any) -> re.Match[str] | None:
     given = sources[0] if isinstance(sources, list | tuple) and len(sources) == 1 else sources
-    match = LIST_PATH.fullmatch(given) if isinstance(given, str) else None
-    return f"shard-{match[2]}/" if match and int(match[1]) > 1 else ""
+    return LIST_PATH.fullmatch(given) if isinstance(given, str) else None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
 from airflow_provider.nights.index.ranges import HashRange, hash_of
 from airflow_provider.nights.ingest import shards
-from airflow_provider.nights.ingest.shards import list_shards, shard_folder
+from airflow_provider.nights.ingest.shards import list_shards, shard_folder, shard_name
 from airflow_provider.nights.ingest.sources import normalize, resolve
 from airflow_provider.storage.sources import fingerprint
 
@@ -124,6 +124,8 @@ def test_texts_are_in_a_folder_of_their_shard_if_there_are_several(tmp_path: Pat
     [only] = list_shards(PAGES, f"{tmp_path}/1/", None, MOST)
     uris = list_shards(PAGES, f"{tmp_path}/2/", 10, MOST)
     assert [shard_folder(uri) for uri in (only, "/in/a.jsonl", uris)] == ["", "", ""]
+    assert [shard_name([uri]) for uri in uris] == [f"shard {number + 1}" for number in range(len(uris))]
+    assert shard_name("/in/a.jsonl") == ""
     folders = [shard_folder([uri]) for uri in uris]
     assert folders == [f"shard-{hash_of(resolved[0]) >> 30:05}/" for resolved in documents(uris)]
 
