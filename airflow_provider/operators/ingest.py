@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.exceptions import ComplianceIngestError, ComplianceInputError
-from airflow_provider.nights.ingest.shards import chunk, shard_name
+from airflow_provider.nights.ingest.shards import chunk, find_shard
 from airflow_provider.operators.base_bulk import FETCH, BulkRun, ComplianceBulkOperator
 from airflow_provider.redaction.addresses import redact_all
 from airflow_provider.redaction.text import redact_text
@@ -90,8 +90,8 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
     @property
     def topic(self) -> object:
         """What the task is about: its shard, or its first source and how many more there are."""
-        if name := shard_name(self.sources):
-            return name
+        if shard := find_shard(self.sources):
+            return f"shard {int(shard['place']) + 1}"
         first, *others = as_list(self.sources, "source") or ["nothing"]
         first = redact_text(str(first))
         return f"{first[:MAX_SOURCE_CHARS]} and {len(others)} more" if others else first

@@ -197,16 +197,11 @@ class _Buckets:
 
 def shard_folder(sources: Any) -> str:
     """Return the folder of a shard's texts, below the destination; empty if there is only one shard."""
-    found = _find_shard(sources)
+    found = find_shard(sources)
     return f"shard-{found['number']}/" if found and int(found["of"]) > 1 else ""
 
 
-def shard_name(sources: Any) -> str:
-    """Return what people call the shard whose list this is, by its map index; empty if it is not one."""
-    found = _find_shard(sources)
-    return f"shard {int(found['place']) + 1}" if found else ""
-
-
-def _find_shard(sources: Any) -> re.Match[str] | None:
+def find_shard(sources: Any) -> re.Match[str] | None:
+    """Return the parts of the name of the list of a shard; None if it is not one."""
     given = sources[0] if isinstance(sources, list | tuple) and len(sources) == 1 else sources
     return LIST_PATH.fullmatch(given) if isinstance(given, str) else None

@@ -76,7 +76,7 @@ class Form:
         """The name of the document, or what is known instead."""
         if name := self.common("document"):
             return name
-        criterion, number = self._shared_criterion, len(self._sources)
+        criterion, number = self.common("criterion"), len({finding.source for finding in self.findings})
         return f"{criterion and f'{criterion} in '}{number} documents" if number > 1 else self._default
 
     @property
@@ -86,24 +86,10 @@ class Form:
         with suppress(ValueError):
             day = date.fromisoformat(night)
             night = f"{day.day} {day:%b}"
-        of = ", ".join([*([f"form {part}"] if part else []), *([f"night of {night}"] if night else [])])
-        if criterion := self._shared_criterion:
-            counted = self._counted if "," in self._counted else self._counted.partition(" ")[2]
-            said = f"{criterion}: {counted} in {len(self._sources)} documents"
-        else:
-            about = ", ".join(filter(None, [self.document, self.common("framework")]))
-            counted = re.sub(r"^(\d+) (worse|better)", _count_verdicts, self._counted)
-            said = f"{about}: {counted}"
-        return to_line(f"{said}{of and f' ({of})'}", MAX_TITLE_CHARS)
-
-    @property
-    def _sources(self) -> set[str]:
-        return {finding.source for finding in self.findings}
-
-    @property
-    def _shared_criterion(self) -> str:
-        """The criterion of all findings, if these are about several documents."""
-        return self.common("criterion") if len(self._sources) > 1 and not self.common("document") else ""
+        about = ", ".join(filter(None, [self.document, self.common("framework")]))
+        of = ", ".join(filter(None, [part and f"form {part}", night and f"night of {night}"]))
+        counted = re.sub(r"^(\d+) (worse|better)", _count_verdicts, self._counted)
+        return to_line(f"{about}: {counted}{of and f' ({of})'}", MAX_TITLE_CHARS)
 
     @property
     def _counted(self) -> str:

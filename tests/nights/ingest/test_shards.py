@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
 from airflow_provider.nights.index.ranges import HashRange, hash_of
 from airflow_provider.nights.ingest import shards
-from airflow_provider.nights.ingest.shards import list_shards, shard_folder, shard_name
+from airflow_provider.nights.ingest.shards import list_shards, shard_folder
 from airflow_provider.nights.ingest.sources import normalize, resolve
+from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.sources import fingerprint
 
 PAGES = [f"https://example.com/{number}.pdf" for number in range(40)]
@@ -124,8 +125,11 @@ def test_texts_are_in_a_folder_of_their_shard_if_there_are_several(tmp_path: Pat
     [only] = list_shards(PAGES, f"{tmp_path}/1/", None, MOST)
     uris = list_shards(PAGES, f"{tmp_path}/2/", 10, MOST)
     assert [shard_folder(uri) for uri in (only, "/in/a.jsonl", uris)] == ["", "", ""]
-    assert [shard_name([uri]) for uri in uris] == [f"shard {number + 1}" for number in range(len(uris))]
-    assert shard_name("/in/a.jsonl") == ""
+    names = [
+        ComplianceIngestOperator(task_id="ingest", sources=uri, destination=f"{tmp_path}/").title
+        for uri in uris
+    ]
+    assert names == [f"shard {number + 1}" for number in range(len(uris))]
     folders = [shard_folder([uri]) for uri in uris]
     assert folders == [f"shard-{hash_of(resolved[0]) >> 30:05}/" for resolved in documents(uris)]
 

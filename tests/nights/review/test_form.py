@@ -172,11 +172,7 @@ def test_a_form_is_named_after_its_document_or_its_criterion(
         ),
         (
             [replace(named(name), changed_from=GOOD, part="1 of 2", night="2026-11-18") for name in "abc"],
-            "D: worse in 3 documents (form 1 of 2, night of 18 Nov)",
-        ),
-        (
-            [replace(named("a"), changed_from=GOOD), replace(named("b"), category=GOOD, changed_from=BAD)],
-            "D: 1 worse, 1 better in 2 documents",
+            "D in 3 documents, DORA: 3 verdicts worse (form 1 of 2, night of 18 Nov)",
         ),
         ([ReviewedFinding(1, document="x" * 200)], "x" * 159 + "…"),
     ],
