@@ -9,8 +9,9 @@ PACKAGE = Path(__file__).parents[1] / "airflow_provider"
 # Lines without the emulator. What a feature adds, another change has to take away, or this says why not:
 # shards by ranges of hashes, a judge of its own, what stands after an expert's decision, and an erasure that
 # depends on no service have added 2,000; what an erasure may change in the evidence, and what a backup brings
-# back, 150 more.
-MAX_LINES = 30_287
+# back, 150 more;
+# names of shards, numbered forms, and pages that lead to the latest record of a run, 60 more.
+MAX_LINES = 30_351
 
 
 def test_package_does_not_outgrow_its_limit() -> None:
