@@ -184,6 +184,7 @@ def test_verdicts_are_counted_by_framework_and_criterion_as_experts_decided() ->
     shown = Page(Night([], cells, findings, decisions=[decide("changed", expert_id="eve")]).render())
     section = shown.section("DORA")
     assert "Documents: 1 assessed tonight, 1 carried over." in section
+    assert "No assessment ran tonight" in Page(Night([], cells[1:], findings).render()).text(".lead")
     assert "Sufficiently regulated 2 50.0 % Not sufficiently regulated 1 25.0 % Missing 1 25.0 %" in section
     assert section.index("D-2") < section.index("D-1")
     decisions = shown.section("Expert decisions")
