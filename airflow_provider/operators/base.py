@@ -13,12 +13,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
-from airflow.providers.common.compat.sdk import (
-    AirflowFailException,
-    Asset,
-    BaseOperator,
-    conf,
-)
+from airflow.providers.common.compat.sdk import AirflowFailException, Asset, BaseOperator, conf
 
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceSupersededError
 from airflow_provider.hooks.compliance import ComplianceHook, check_hook_class

@@ -7,11 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urljoin, urlsplit
 
-from airflow.providers.common.compat.sdk import (
-    BaseOperatorLink,
-    XCom,
-    conf,
-)
+from airflow.providers.common.compat.sdk import BaseOperatorLink, XCom, conf
 
 from airflow_provider.provider_info import PAGES_PREFIX
 from airflow_provider.runtime.compat import HAS_FORMS

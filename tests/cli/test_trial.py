@@ -28,7 +28,7 @@ from tests.cli.foreign import (
 )
 from tests.emulator.raw import Raw
 from tests.nights.assess.conftest import attempts_of, read
-from tests.support.service import Reply
+from tests.support.service import Received, Reply
 
 VARIABLE = "AIRFLOW_CONN_COMPLIANCE_DEFAULT"
 
@@ -274,6 +274,25 @@ def test_empty_result_does_not_make_a_waiting_word_mean_completed(
     assert "hold" in lines[f"{line} status"]["message"]
     assert "hold" not in str(extras_of(printed)["profile"].get("status"))
     assert f"Waiting for the {line} for 0 s" in printed.err
+
+
+@pytest.mark.parametrize("foreign", [TicketService], indirect=True)
+@pytest.mark.parametrize(("late", "meaning"), [(3, None), (99, "COMPLETED")])
+def test_word_of_a_batch_that_is_behind_means_completed_only_if_it_stays(
+    foreign: TicketService, late: int, meaning: str | None, document: Path, call: Call,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    words = iter(["hold"] * late)
+
+    def answer(request: Received) -> Reply:
+        known = [number for number in request.json["uuids"] if number in foreign.polled]
+        return Reply(200, {"jobs": [{"jobId": each, "state": next(words, "done")} for each in known]})
+
+    monkeypatch.setattr(foreign, "batch", answer)
+    printed = call("doctor", "--json", "--try", document)
+    lines = {each["name"]: each for each in printed.lines}
+    assert lines["batch of one"]["status"] == "OK"
+    assert extras_of(printed)["profile"]["status"].get("hold") == meaning
 
 
 @pytest.mark.parametrize("operation", ["submit_file", "get_status"])
