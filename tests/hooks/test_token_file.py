@@ -9,6 +9,7 @@ import os
 import pickle
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from airflow_provider.client.base import SharedState
 from airflow_provider.client.settings import CLIENT_CREDENTIALS, Settings
 from airflow_provider.client.tokens import TokenStoreError
 from airflow_provider.hooks import token_file
-from airflow_provider.hooks.token_file import TokenFile
+from airflow_provider.hooks.token_file import TokenFile, runtime_directory
 from tests.client.test_secrets import SECRETS, everything_logged, shown
 from tests.client.test_token_use import FRAMEWORKS
 from tests.support import values
@@ -273,6 +274,23 @@ def test_a_directory_that_was_cleaned_away_is_made_again(file: TokenFile, direct
     file.save(SNAPSHOT)
     assert file.load() == SNAPSHOT
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space"), KeyboardInterrupt()])
+def test_a_write_that_is_interrupted_leaves_no_file_beside_the_tokens(
+    file: TokenFile, directory: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(os, "replace", fail)
+    with suppress(KeyboardInterrupt):
+        file.save(SNAPSHOT)
+    assert list(directory.iterdir()) == []
+
+
+def test_files_are_in_a_directory_that_names_the_provider_and_the_user() -> None:
+    assert runtime_directory().name == f"airflow-provider-compliance-{os.geteuid()}"
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.ENOSPC, errno.EDQUOT])
