@@ -90,9 +90,9 @@ class TableFile:
             raise ComplianceStorageError(f"Another attempt has written '{self.location}' meanwhile: retry.")
         self._draft.close()
 
-    def replace(self) -> None:
+    def replace(self, *, is_private: bool = False) -> None:
         """Write it to its store, atomically, also over an older one."""
-        put_sync(self.location, self._content)
+        put_sync(self.location, self._content, is_private=is_private)
         self._draft.close()
 
 

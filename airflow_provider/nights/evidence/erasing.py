@@ -13,7 +13,7 @@ import json
 import secrets
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -35,11 +35,11 @@ from airflow_provider.nights.evidence.holds import (
 from airflow_provider.nights.evidence.jobs import Job
 from airflow_provider.nights.evidence.pages import render_night_again, render_safely, render_task_again
 from airflow_provider.nights.evidence.tables import below, download
-from airflow_provider.nights.evidence.traces import CSV, PARQUET, PART, Traces
+from airflow_provider.nights.evidence.traces import CSV, PARQUET, PART, Traces, keys_of
 from airflow_provider.runtime.params import required
 from airflow_provider.storage.atomic import put_sync
-from airflow_provider.storage.jsonl import TableFile, read_lines
-from airflow_provider.storage.layout import HOLDS, NIGHTS
+from airflow_provider.storage.jsonl import TableFile, read_lines, read_valid_rows
+from airflow_provider.storage.layout import HOLDS, NIGHTS, WORK_FOLDER
 from airflow_provider.storage.locations import Location, parse_json
 
 LIST_START = b'{"sources"'
@@ -150,6 +150,7 @@ class Erasure:
             raise
         if found[0].is_empty:
             self._remove_parts(found[0])
+            self._update_entries(found[0])
             self.removed += self._mark_salts(found[0])
             for name in self.removed:
                 self._log.info("Removed '%s', which an erasure or a killed write had left.", name)
@@ -297,6 +298,7 @@ class Erasure:
         reports = self._render_again(traces, entry)
         for name in traces.tables:
             self._write_table(name, traces, entry)
+        self._update_entries(traces, rows)
         self._mark_salts(traces, entry.record["digests"])
         self._write_intent(entry, (), rows, jobs)
         self._remove_lists(entry)
@@ -399,27 +401,33 @@ class Erasure:
                 put_sync(location, new)
 
     def _write_table(self, name: str, traces: Traces, erasure: ChainRecord) -> None:
-        """Write a table without the rows; first the entries by which later nights know its hash.
-
-        So a table that is not written yet still has its rows, and the next attempt does the same again.
-        """
+        """Write a table without the rows."""
         table = TableFile(self._root / name)
         for line in read_lines(self._root / name):
             if not traces.is_about(line):
                 table.write(line)
         table.complete()
-        for number, entry in enumerate(traces.entries):
-            tables = {
-                key: replace(known, sha256=table.sha256)
-                if entry.location(key).uri == table.location.uri
-                else known
-                for key, known in entry.tables.items()
-            }
-            if tables != entry.tables:
-                traces.entries[number] = replace(entry, tables=tables).without(traces.keys)
-                put_sync(self._root / entry.path, traces.entries[number].dump())
         self._check_open(erasure)
-        table.replace()
+        table.replace(is_private=WORK_FOLDER in name.split("/"))  # a list may have logins
+
+    def _update_entries(self, traces: Traces, tables: Iterable[str] = ()) -> None:
+        """Write entries of nights, also restored ones, with keys and hashes of what is left of their tables.
+
+        :param tables: that have had rows of documents
+        """
+        erased = traces.erased_tables.union(tables)
+        for entry in traces.entries:
+            if not any(table.uri in erased for table in entry.tables.values()):
+                continue
+            places = {name: entry.location(name) for name in entry.tables}
+            rows = (row for place in places.values() for row in read_valid_rows(place))
+            left = entry.keeping(key for row in rows for key in keys_of(row))
+            now = {
+                name: replace(table, sha256=places[name].sha256() or table.sha256)
+                for name, table in entry.tables.items()
+            }
+            if (left.keys, now) != (entry.keys, entry.tables):
+                put_sync(self._root / entry.path, replace(left, tables=now).dump())
 
     def _mark_salts(self, traces: Traces, digests: Collection[str] = ()) -> list[str]:
         """Remove the salts of blocks that are erased, also those that are back; return the files."""

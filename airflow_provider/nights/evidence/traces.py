@@ -52,6 +52,12 @@ NIGHT_REPORT = re.compile(r"(?:.+/)?_night/report-[0-9a-f]{16}\.html", re.DOTALL
 PART = re.compile(r"(?:.+/)?\.[0-9a-f]{16}\.part", re.DOTALL)  # of a writer: see storage.atomic
 
 
+def keys_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the keys by which entries of nights find a row."""
+    source = str(row.get("source"))
+    return source, f"{source}\n{row.get('framework_id', '')}", str(row.get("cell"))
+
+
 class Traces:
     """What there is of documents below a root; paths are below the root. Nothing is changed.
 
@@ -74,6 +80,10 @@ class Traces:
         tables = [table for record in records for table in record.get("manifests") or ()]
         # Digests of blocks that were erased before.
         self.erased = {one for record in records for one in record.get("digests") or ()}
+        # That have had rows of documents, these or others.
+        self.erased_tables = {
+            one for record in records if record.get("kind") for one in record.get("rows") or ()
+        }
         # Of closed nights, as records describe them.
         self.sealed = list({(table["path"], table["digests"]): table for table in tables}.values())
         roots = {to_address(uri) for uri in (self.root.uri, *(str(one.get("root")) for one in records))}
@@ -85,7 +95,6 @@ class Traces:
         self.tables: dict[str, int] = {}
         self.jobs: set[Job] = set()
         self.objects: set[str] = set()
-        self.keys: set[str] = set()  # by which entries of nights find their rows
         self._frameworks: set[bytes] = set()  # IDs of all
         self._read_tables()
         self._find_left_over()
@@ -170,7 +179,6 @@ class Traces:
                 for column in filter(row.get, JOB_COLUMNS):
                     known = accounts.setdefault((column, str(row[column])), set())
                     known |= {str(row["account"])} if row.get("account") else set()
-                self.keys |= {str(row["source"]), f"{row['source']}\n{row.get('framework_id', '')}"}
                 self.objects |= self._objects(row)
                 self.tables[name] = self.tables.get(name, 0) + 1
         other = UNKNOWN if has_accounts else ""
@@ -192,7 +200,7 @@ class Traces:
         """Add texts and results that no row names any more: of cleared tasks, or restored from a backup."""
         ids = [one.decode("utf-8", "replace") for one in self._frameworks]
         cells = {f"{source}\n{framework}" for source in self.sources for framework in ids}
-        digests = [f"-{names.digest(key)}" for key in {*self.keys, *self.sources, *cells}]
+        digests = [f"-{names.digest(key)}" for key in {*self.sources, *cells}]
         self.objects |= {
             name for name in self.names if any(digest in name.rpartition("/")[2] for digest in digests)
         }

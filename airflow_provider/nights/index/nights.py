@@ -195,10 +195,10 @@ class Entry:
             return any(key in self.keys for key in hashes)
         return not hashes.isdisjoint(self._split_keys())
 
-    def without(self, keys: Iterable[str]) -> Entry:
-        """Return the entry without keys of rows that are erased."""
-        gone = set(map(_hash, keys))
-        return replace(self, keys=b"".join(key for key in self._split_keys() if key not in gone))
+    def keeping(self, keys: Iterable[str]) -> Entry:
+        """Return the entry with these of its keys only: those of rows that are left."""
+        left = set(map(_hash, keys))
+        return replace(self, keys=b"".join(key for key in self._split_keys() if key in left))
 
     def _split_keys(self) -> list[bytes]:
         starts = range(0, len(self.keys), HASH_DIGITS)

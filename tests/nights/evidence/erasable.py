@@ -23,6 +23,7 @@ from airflow_provider.nights.evidence.verifier import Check, Folder, Verifier
 from airflow_provider.nights.index.nights import EarlierNights, Night, Table, TaskKey
 from airflow_provider.nights.reports.assess import VerdictStats, render_verdicts
 from airflow_provider.nights.reports.ingest import Run
+from airflow_provider.storage import names
 from airflow_provider.storage.jsonl import to_lines
 from airflow_provider.storage.locations import Location
 from tests.nights.evidence.nights import Nights, cell, decision, document, finding
@@ -37,8 +38,13 @@ class KilledError(BaseException):
 
 
 def read_plainly(path: Path) -> str:
-    """Return what is in a file, compressed or not."""
+    """Return what is in a file, compressed or not; of a Parquet file the rows, too."""
     data = path.read_bytes()
+    if data.startswith(b"PAR1"):
+        import pyarrow.parquet as pq
+
+        rows = pq.read_table(path, partitioning=None).to_pylist()
+        data = b"".join(json.dumps(row).encode() + b"\n" for row in rows) + data
     return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8", "replace")
 
 
@@ -58,22 +64,24 @@ class Tree:
         documents, cells, findings = [], [], []
         for source in sources:
             name = hashlib.sha256(source.encode("utf-8", "surrogateescape")).hexdigest()[:12]
-            text = self._put(base / f"{Path(source).stem}-{name}.txt", SECRET[source].encode())
+            job = hashlib.sha256(f"job {name}".encode()).hexdigest()[:12]
+            stem = names.safe(Path(source).stem)[:40]
+            text = self._put(base / f"{stem}-{name}.txt", SECRET[source].encode())
             body = b"{}" if same_results else json.dumps({"rationale": SECRET[source]}).encode()
             results = self._put(base / f"results/DORA-{'same' if same_results else name}.json", body)
-            documents.append(document(source, uuid=f"u-{name}", path=text[0], sha256=text[1]))
+            documents.append(document(source, uuid=f"u-{job}", path=text[0], sha256=text[1]))
             cells.append(
                 cell(
                     source,
                     framework_id="7",
                     cell=name,
-                    assessment_id="a-same" if same_results else f"a-{name}",
+                    assessment_id="a-same" if same_results else f"a-{job}",
                     results_path=results[0],
                     results_sha256=results[1],
                     findings=1,
                 )
             )
-            findings.append(finding(source, "C-1", rationale=SECRET[source], uuid=f"u-{name}"))
+            findings.append(finding(source, "C-1", rationale=SECRET[source], uuid=f"u-{job}"))
         tables = {
             "manifest": (base / "_ingest/d/run/ingest/manifest.jsonl", documents),
             "assessments": (base / "_assess/d/run/assess/assessments.jsonl", cells),
