@@ -138,7 +138,7 @@ class Erasure:
                 "digests": traces.digests(),
                 "rows": traces.tables,
                 "nights": sorted(traces.nights),
-                "reports": dict.fromkeys(traces.patterns, ""),
+                "patterns": sorted(traces.patterns),
                 "erasing": head.number + 1 if head else 1,
             }
 
@@ -319,24 +319,15 @@ class Erasure:
         )
 
     def _render_again(self, traces: Traces, erasure: ChainRecord) -> dict[str, str]:
-        """Write reports again without the documents; return the SHA-256 of those of nights, before and after.
-
-        The record of a night has the first one; since then, other documents may have been erased.
-        """
-        followed: dict[str, str] = {}
-        for entry in self.chain.newest_first(self.chain.find_head()):
-            if entry.record.get("kind") in (ERASURE, ERASED):
-                for before, after in (entry.record.get("reports") or {}).items():
-                    followed.setdefault(before, followed.get(after, after))
+        """Write reports again without the documents; return the SHA-256 of those of nights, by record."""
         reports = {}
         for number in sorted({*erasure.record["nights"], *traces.nights}):
             entry = self.chain.read(number)
             render = partial(render_night_again, self.chain, entry, traces.is_named)
-            path, before = entry.record["report"]["path"], entry.record["report"]["sha256"]
-            page = render_safely(render, path)
+            page = render_safely(render, path := entry.record["report"]["path"])
             self._check_open(erasure)
             put_sync(self._root / path, page)
-            reports[followed.get(before, before)] = hashlib.sha256(page).hexdigest()
+            reports[str(number)] = hashlib.sha256(page).hexdigest()
         tasks = {
             next(iter(entry.tables.values())).uri.rpartition("/")[0]: entry
             for entry in traces.entries

@@ -67,7 +67,7 @@ class Traces:
     :ivar nights: numbers of the records whose reports may name them
     :ivar reports: of single tasks, and of nights that no record names, which may name them
     :ivar states: work in progress that names them
-    :ivar patterns: of released holds that name them: the path, by SHA-256
+    :ivar patterns: of released holds that name them: the path, by the number of the hold
     """
 
     def __init__(self, chain: Chain, head: ChainRecord | None, sources: Collection[str]) -> None:
@@ -229,7 +229,7 @@ class Traces:
         shown = {name for source in given for name in (html.escape(source), *render_names(source))}
         return {name.encode("utf-8", "replace").decode() for name in shown}
 
-    def _find_patterns(self, head: ChainRecord | None) -> Iterator[tuple[str, str]]:
+    def _find_patterns(self, head: ChainRecord | None) -> Iterator[tuple[int, str]]:
         """Yield the patterns of released holds that name documents; those in force cover none of these."""
         in_force = (head.record.get("holds") if head else None) or ()
         for entry in self._records:
@@ -237,7 +237,7 @@ class Traces:
                 (named,) = entry.record["objects"]
                 hold = Hold(0, str((self.root / named["path"]).read_json({}).get("source")))
                 if any(hold.covers(one) and names.name_in(one) in hold.pattern for one in self.sources):
-                    yield named["sha256"], named["path"]
+                    yield entry.number, named["path"]
 
     def _find_nights(self) -> Iterator[int]:
         """Yield the nights that had one of the documents, those that say that it has vanished, and others.

@@ -303,8 +303,8 @@ def _digests_in(check: Check) -> set[str]:
     return set(map(str, _as(list, check.record.get("digests"))))
 
 
-def _nights_in(check: Check) -> set[int]:
-    return {number for number in _as(list, check.record.get("nights")) if isinstance(number, int)}
+def _numbers_in(check: Check, name: str) -> set[int]:
+    return {number for number in _as(list, check.record.get(name)) if isinstance(number, int)}
 
 
 class Verifier:
@@ -319,7 +319,7 @@ class Verifier:
         self._places, self.head = [(".", store)], ""  # SHA-256 of the last record
         self._find = lambda path, name: find_object(self._places, name if self._is_pack else path)
         self._erased = dict[str, bool]()  # digests, and whether their erasure is complete
-        self._after: dict[tuple[int, str], str] = {}  # by record and hash: what erasures have made of it
+        self._after: dict[int, str] = {}  # by record: what erasures have made of its report or pattern
         self._checks: dict[int, Check] = {}
         self._changing: set[int] = set()  # nights whose reports an erasure that is not complete changes
         self.draw, self._sources, self._ranks = Draw({}), set[str](), dict[str, str]()  # of a pack
@@ -360,11 +360,8 @@ class Verifier:
             if one.get("kind") == "erasure":
                 begun[check.number] = check
                 self._erased.update(dict.fromkeys(_digests_in(check), False))
-                for held in (held for held in self._checks.values() if held.record.get("kind") == "hold"):
-                    is_released = held.number not in _as(list, one.get("holds"))
-                    objects = _as(list, held.record.get("objects")) if is_released else ()
-                    hashes = {str(_as(dict, one).get("sha256")) for one in objects}
-                    self._after.update(((held.number, gone), "") for gone in hashes & reports.keys())
+                removed = _numbers_in(check, "patterns") - _numbers_in(check, "holds")
+                self._after.update(dict.fromkeys(removed, ""))
             elif one.get("kind") == "erased":
                 is_first, number = "reports" in one or "rows" in one, _as(int, one.get("completes"))
                 if number not in (begun if is_first else done):
@@ -372,14 +369,13 @@ class Verifier:
                 elif is_first:
                     done[number] = begun.pop(number)
                     self._erased.update(dict.fromkeys(_digests_in(done[number]), True))
-                    for night in _nights_in(done[number]) & self._checks.keys():
-                        sealed = night, str(_as(dict, self._checks[night].record.get("report")).get("sha256"))
-                        after = str(reports.get(self._after.get(sealed, sealed[1])))
-                        self._after.update({sealed: after} if SHA256.fullmatch(after) else {})
+                    nights = _numbers_in(done[number], "nights")
+                    now = {night: str(reports.get(str(night))) for night in nights}
+                    self._after.update({night: sha for night, sha in now.items() if SHA256.fullmatch(sha)})
         for number, check in begun.items():
             self.erasing = number
             check.add(ERASING, f"the erasure of record {number} is not complete")
-            self._changing.update(_nights_in(check))
+            self._changing.update(_numbers_in(check, "nights"))
 
     def _is_touched(self, check: Check) -> bool:
         """Return whether rows of a night were erased, or of the one whose documents its report compares."""
@@ -435,13 +431,15 @@ class Verifier:
         stored = (check.record.get("report"), *_as(list, check.record.get("objects")))
         for one in (_as(dict, one) for one in stored if one is not None):
             is_here = not self.is_partial or RULES.fullmatch(str(one.get("path")))
-            is_changing = one is check.record.get("report") and check.number in self._changing
-            now = self._after.get((check.number, str(one.get("sha256"))), one.get("sha256"))
-            if now and now != one.get("sha256") and not self._is_pack and not self._is_touched(check):
-                now = one.get("sha256")  # no erasure has anything to do with this report
-            check.erased += is_changing or now != one.get("sha256")
-            is_read = is_here and not is_changing and now != ""
-            yield from self._new(check, one.get("path"), now) if is_read else ()
+            is_report, sha256 = one is check.record.get("report"), one.get("sha256")
+            is_changing = is_report and check.number in self._changing
+            now = self._after.get(check.number)
+            is_gone = now == "" and check.record.get("kind") == "hold"
+            # Only an erasure of rows that it shows may change a report.
+            is_after = is_report and now and (self._is_pack or self._is_touched(check))
+            check.erased += bool(is_changing or is_gone or is_after)
+            if is_here and not is_changing and not is_gone:
+                yield from self._new(check, one.get("path"), now if is_after else sha256)
         for table in check.tables:
             try:
                 yield from self._table(check, table)
@@ -545,8 +543,8 @@ def _describe(record: dict[str, Any]) -> list[str]:
     """Return who has added a record, why, and how much it concerns."""
     numbers = {"document": record.get("documents"), "digest": len(_as(list, record.get("digests")))}
     numbers["row"] = sum(_as(int, number) for number in _as(dict, record.get("rows")).values())
-    is_erased, replaced = record.get("kind") == "erased", len(_as(dict, record.get("reports")))
-    numbers["replaced report" if is_erased else "removed pattern"] = replaced
+    numbers["replaced report"] = len(_as(dict, record.get("reports")))
+    numbers["removed pattern"] = len(_as(list, record.get("patterns")))
     numbers["job"], numbers["remaining job"] = record.get("jobs"), len(_as(list, record.get("left")))
     numbers["remaining file"] = record.get("files_left")
     if not record.get("kind"):

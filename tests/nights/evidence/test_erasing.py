@@ -837,11 +837,10 @@ def test_damaged_table_of_another_task_does_not_stop_an_erasure(tree: Tree, dama
 )
 def test_records_that_erase_nothing_hide_no_swapped_report(tree: Tree, records: list[dict[str, Any]]) -> None:
     tree.close(1, ANNA, BERT)
-    night = json.loads((tree.path / "_evidence/nights/00000001.json").read_text())
     (page,) = tree.path.glob("dt=2026-03-01/_night/*.html")
     page.write_text("All is well")
-    replaced = {night["report"]["sha256"]: hashlib.sha256(b"All is well").hexdigest()}
+    replaced = {"1": hashlib.sha256(b"All is well").hexdigest()}
     for record in records:
-        made = {"version": night["version"], "at": "", "by": "", "reason": "", "reports": replaced, **record}
+        made = {"version": 3, "at": "", "by": "", "reason": "", "reports": replaced, **record}
         chains.Chain(tree.root).append(mock.Mock(return_value=made))
     assert {CHANGED, ERASING} & {kind for check in tree.verify() for kind in check.counts}
