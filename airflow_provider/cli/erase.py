@@ -33,7 +33,6 @@ def run(options: argparse.Namespace) -> int:
         if options.dry_run:
             found = erasure.find()
             names, uri = [*found.objects, *found.tables, *found.reports, *found.states], None
-            names += found.patterns.values()
             names += [str(erasure.chain.read(number).record["report"]["path"]) for number in found.nights]
             documents, rows, digests = len(found.sources), found.tables, found.digests()
         else:

@@ -230,6 +230,7 @@ COMMANDS = (
             repeated("--contains", "some record must have this hash", "SHA256", type=parse_hash),
             option("--ca", "PEM file to verify timestamps with; needs openssl", "FILE", type=parse_file),
             option("--pack", "the place is the data of an audit pack"),
+            option("--show", "show what the nights say about a document; only its texts are read", "SOURCE"),
             *STORES,
         ),
     ),

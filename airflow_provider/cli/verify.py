@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     if not stores:
         return FAILED
     since = options.since.isoformat() if options.since else ""
-    known = {name: getattr(options, name) for name in ("head", "contains", "pack", "ca")}
+    known = {name: getattr(options, name) for name in ("head", "contains", "pack", "ca", "show")}
     verifier = Verifier(stores[0], stores[1:], since=since, **known)
     return print_records(verifier) if options.json else report(verifier)
 
@@ -72,6 +72,7 @@ def _describe(check: Check) -> dict[str, Any]:
         **{name: getattr(check, name) for name in NUMBERS},
         "record_only": check.is_chain_only,
         "counts": dict(check.counts),
+        **({"rows": check.rows} if check.rows else {}),
         "problems": [{"kind": kind, "text": text} for kind, text in check.problems],
         "stopped": check.stopped or None,
     }

@@ -7,8 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from inspect import signature
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
+from zoneinfo import ZoneInfo
 
 from airflow import __version__ as airflow_version
 
@@ -252,3 +254,21 @@ def task_states(context: Any, task_ids: Iterable[str]) -> dict[tuple[str, int], 
             index = -1 if name == task_id else int(name.removeprefix(f"{task_id}_"))
             states[task_id, index] = str(state)
     return states
+
+
+def scheduled_dates(dag: Any, after: datetime, before: datetime, most: int) -> list[str]:
+    """Return the dates of a cron schedule between two others, the latest of them; none of other schedules.
+
+    The classes of timetables differ. Not needed when a DAG of a task says in all versions what it runs when.
+    """
+    timetable = getattr(dag, "timetable", None)
+    expression = getattr(timetable, "expression", None) or getattr(timetable, "_expression", None)
+    zone = getattr(timetable, "timezone", None) or getattr(timetable, "_timezone", None) or UTC
+    if not isinstance(expression, str):
+        return []
+    from croniter import croniter
+
+    zone = ZoneInfo(zone) if isinstance(zone, str) else zone
+    dates = croniter(expression, before.astimezone(zone))
+    found = takewhile(lambda date: date > after, iter(lambda: dates.get_prev(datetime), None))
+    return sorted(date.astimezone(UTC).isoformat() for date in islice(found, most))

@@ -31,11 +31,13 @@ from airflow_provider.nights.evidence.timestamps import stamp
 from airflow_provider.nights.evidence.totals import NightCounts
 from airflow_provider.nights.index.nights import Night
 from airflow_provider.nights.reports.night import summarize_night
+from airflow_provider.runtime.compat import scheduled_dates
 from airflow_provider.runtime.provenance import describe_attempt, is_newer, read_provenance
 from airflow_provider.storage.layout import NIGHT_FOLDER, RULES
 from airflow_provider.storage.locations import Location
 
 NAMED_TASKS = 10  # in the log
+MAX_DATES = 30  # without a night, that a record names
 TRANSFERS = 8  # of manifests at the same time
 FAILURES = ("failed", "assessments_failed", "missing", "failed_tasks", "vanished", "gone_frameworks")
 
@@ -68,7 +70,7 @@ class Closing:
         writers: Collection[str] = (),
     ) -> None:
         check_root(destination, root)
-        self._ti = context["ti"]
+        self._ti, self._dag = context["ti"], context.get("dag")
         self._outputs = outputs
         self._missing, self._failed = find_unsuccessful(self._ti, outputs, states, writers)
         self._tasks = {task_id for task_id, _ in states}
@@ -117,6 +119,11 @@ class Closing:
         totals = counts.as_dict()
         compared, vanished, named = self._find_vanished(nights, counts)
         gone = self._find_gone(nights, totals["frameworks"])
+        dates = self._find_dates_between(nights)
+        warnings = [
+            *self._outputs.warnings,
+            *([f"No night was closed for {', '.join(dates)}."] if dates else []),
+        ]
         totals |= {
             "vanished": vanished,
             "gone_frameworks": len(gone),
@@ -140,12 +147,13 @@ class Closing:
             "missing": self._missing,
             "failed_tasks": self._failed,
             "gone_frameworks": gone,
-            "warnings": len(self._outputs.warnings),  # words may name documents: they are in the report
+            "dates_without_night": dates,
+            "warnings": len(warnings),  # words may name documents: they are in the report
             "objects": [_describe_rules(sha256, name) for sha256, name in sorted(counts.rules.items())],
             "compared_with": compared,
             "totals": totals,
         }
-        shown = {**record, "warnings": self._outputs.warnings}
+        shown = {**record, "warnings": warnings}
         page = render_night_page(self._chain, shown, head, counts, nights, named)
         return {**record, "report": self._store_report(page)}
 
@@ -238,6 +246,16 @@ class Closing:
         if gone:
             self._log.warning("Without a verdict tonight, unlike before: %s.", ", ".join(gone))
         return gone
+
+    def _find_dates_between(self, nights: Sequence[ChainRecord]) -> list[str]:
+        """Return the dates of the schedule since the latest earlier night: it has none for them."""
+        if not nights:
+            return []
+        after, at = (datetime.fromisoformat(one) for one in (nights[0].record["night"], self._key.at))
+        dates = scheduled_dates(self._dag, after, at, MAX_DATES)
+        if dates:
+            self._log.warning("No night was closed for these dates of the schedule: %s.", ", ".join(dates))
+        return dates
 
     def _find_vanished(
         self, nights: Sequence[ChainRecord], counts: NightCounts

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import secrets
 import tempfile
 from collections import Counter
@@ -30,6 +31,7 @@ from airflow_provider.nights.evidence.holds import (
     check_holds,
     check_not_erasing,
     describe,
+    patterns_in_force,
     read_holds,
 )
 from airflow_provider.nights.evidence.jobs import Job
@@ -42,7 +44,7 @@ from airflow_provider.storage.jsonl import TableFile, read_lines, read_valid_row
 from airflow_provider.storage.layout import HOLDS, NIGHTS, WORK_FOLDER
 from airflow_provider.storage.locations import Location, parse_json
 
-LIST_START = b'{"sources"'
+LISTED = re.compile(r"[0-9a-f]{64}\.json|[0-9a-f]{16}\.sources|\.[0-9a-f]{16}\.part")
 INTENT = ".sources"  # names the documents as long as an erasure is not complete
 MAX_WRITE_TIME = timedelta(hours=1)  # a part that is younger may be complete soon
 
@@ -138,7 +140,6 @@ class Erasure:
                 "digests": traces.digests(),
                 "rows": traces.tables,
                 "nights": sorted(traces.nights),
-                "patterns": sorted(traces.patterns),
                 "erasing": head.number + 1 if head else 1,
             }
 
@@ -287,7 +288,7 @@ class Erasure:
         known = {job[:2] for job in jobs}  # with their accounts, whose rows may be gone now
         jobs |= {job for job in traces.jobs if job[:2] not in known}
         self._write_intent(entry, traces.sources, rows, jobs)
-        gone = sorted({*traces.objects, *traces.states, *traces.patterns.values()})
+        gone = sorted({*traces.objects, *traces.states})
         for name in gone:
             (self._root / name).remove()
         self._remove_parts(traces)
@@ -342,19 +343,16 @@ class Erasure:
         return reports
 
     def _remove_lists(self, entry: ChainRecord) -> None:
-        """Remove lists of documents of erasures that never began: none can while this one is open.
+        """Remove lists of erasures that never began, and patterns of holds that are not in force.
 
-        The part of a list may name documents; one of a hold may be of a write that goes on.
+        No other erasure or hold can begin while this one is open.
         """
-        folder = self._root / HOLDS
+        folder, listed = self._root / HOLDS, Path(str(entry.record["sources"])).name
         names = folder.list_names()
         self._check_open(entry)  # after that: what begins now has no list among these
-        for name in names:
-            is_part = PART.fullmatch(name) and ((folder / name).read() or b"").startswith(LIST_START)
-            if (name.endswith(INTENT) or is_part) and below(folder / name, self._root) != entry.record[
-                "sources"
-            ]:
-                (folder / name).remove()
+        kept = {listed, *patterns_in_force(self.chain, entry)}
+        for name in {*filter(LISTED.fullmatch, names)} - kept:
+            (folder / name).remove()
 
     def _remove_parts(self, traces: Traces) -> None:
         """Remove what writes have left that were killed; one that may still go on is left."""
@@ -368,7 +366,7 @@ class Erasure:
             if datetime.now(UTC) - written_at > MAX_WRITE_TIME:
                 location.remove()
                 self.removed.append(str(location))
-            elif not name.startswith(f"{HOLDS}/") or not (location.read() or b"").startswith(LIST_START):
+            elif not name.startswith(f"{HOLDS}/"):  # see `_remove_lists`
                 self.left.append(str(location))
                 self._log.warning("'%s' may be of a write that goes on: erase again in an hour.", location)
 

@@ -73,6 +73,12 @@ def _read(chain: Chain, number: int) -> Hold:
     return Hold(number, found, str(entry.record.get("reason")))
 
 
+def patterns_in_force(chain: Chain, head: ChainRecord | None) -> set[str]:
+    """Return the names of the objects that say what the holds cover."""
+    holds = (chain.read(number).record for number in (head.record.get("holds") or () if head else ()))
+    return {str(record["objects"][0]["path"]).rpartition("/")[2] for record in holds}
+
+
 def find_held(root: Location) -> Callable[[str], bool]:
     """Return what says whether a document is held; all are while it is not known what a hold covers."""
     chain = Chain(root)
@@ -138,7 +144,7 @@ def count_covered(root: Location, pattern: str) -> int:
 
 
 def release_holds(root: Location, pattern: str, reason: str, by: str) -> ChainRecord:
-    """Release the holds that have a pattern."""
+    """Release the holds that have a pattern, which is removed: the records say when, by whom and why."""
     chain, described = Chain(root), describe(root, RELEASE, reason, by)
 
     def make_record(head: ChainRecord | None) -> dict[str, Any]:
@@ -150,4 +156,7 @@ def release_holds(root: Location, pattern: str, reason: str, by: str) -> ChainRe
         left = [hold.number for hold in holds if hold.number not in released]
         return {**described, "releases": released, "holds": left}
 
-    return chain.append(make_record)
+    entry = chain.append(make_record)
+    for number in entry.record["releases"]:
+        (root / str(chain.read(number).record["objects"][0]["path"])).remove()
+    return entry

@@ -13,7 +13,6 @@ from typing import Any
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.nights.assess.tables import has_pyarrow
 from airflow_provider.nights.evidence.chain import EVIDENCE_FOLDER, Chain, ChainRecord
-from airflow_provider.nights.evidence.holds import HOLD, Hold
 from airflow_provider.nights.evidence.jobs import UNKNOWN, Job
 from airflow_provider.nights.evidence.manifests import FINDINGS, INGEST
 from airflow_provider.nights.evidence.stores import open_store
@@ -67,7 +66,6 @@ class Traces:
     :ivar nights: numbers of the records whose reports may name them
     :ivar reports: of single tasks, and of nights that no record names, which may name them
     :ivar states: work in progress that names them
-    :ivar patterns: of released holds that name them: the path, by the number of the hold
     """
 
     def __init__(self, chain: Chain, head: ChainRecord | None, sources: Collection[str]) -> None:
@@ -101,7 +99,6 @@ class Traces:
         self._leave_shared()
         quoted = [form for one in sources for form in (json.dumps(one), f'"{one}"')]
         self.states = [name for name in filter(STATE.fullmatch, self.names) if self._has_name(name, quoted)]
-        self.patterns = dict(self._find_patterns(head))
         self.nights = set(self._find_nights())
         known = {str((record.get("report") or {}).get("path")) for record in records}
         folders = {name.rpartition("/")[0] for name in self.tables}
@@ -115,7 +112,7 @@ class Traces:
     @property
     def is_empty(self) -> bool:
         """Return whether nothing below the root names the documents."""
-        found = self.tables, self.states, self.patterns, self.nights, self.reports, self.objects
+        found = self.tables, self.states, self.nights, self.reports, self.objects
         return not any(found)
 
     @cached_property
@@ -228,16 +225,6 @@ class Traces:
         given = {*self.sources, *map(limit_source, self.sources)}
         shown = {name for source in given for name in (html.escape(source), *render_names(source))}
         return {name.encode("utf-8", "replace").decode() for name in shown}
-
-    def _find_patterns(self, head: ChainRecord | None) -> Iterator[tuple[int, str]]:
-        """Yield the patterns of released holds that name documents; those in force cover none of these."""
-        in_force = (head.record.get("holds") if head else None) or ()
-        for entry in self._records:
-            if entry.record.get("kind") == HOLD and entry.number not in in_force:
-                (named,) = entry.record["objects"]
-                hold = Hold(0, str((self.root / named["path"]).read_json({}).get("source")))
-                if any(hold.covers(one) and names.name_in(one) in hold.pattern for one in self.sources):
-                    yield entry.number, named["path"]
 
     def _find_nights(self) -> Iterator[int]:
         """Yield the nights that had one of the documents, those that say that it has vanished, and others.

@@ -31,7 +31,7 @@ NIGHTS, DIGESTS, VERSIONS = "_evidence/nights", "_evidence/digests", (3,)  # of 
 CHANGED, MISSING, INVALID = "changed", "missing", "invalid"  # invalid: it names nothing that can be compared
 UNMATCHED, UNREADABLE, OUTSIDE, ERASING = "unmatched", "unreadable", "outside", "erasing"
 GOOD, FOUND, FAILED, CHAINED, TIMESTAMPED = 0, 1, 2, "CHAINED", "TIMESTAMPED"
-WHOLE, PART = "everything is as recorded", "what is here is as recorded, what is absent is not known"
+WHOLE, PART = "everything is as recorded", "what was read is as recorded, all else is not known"
 ABSENT, MAX_KEPT = b"-\n", 50  # the salt of a block that is not here; problems of a record, and shown
 RULES = re.compile("_evidence/rules/[0-9a-f]{64}[.]json")  # all of them are in a pack
 MAX_RECORD_BYTES = MAX_LINE_BYTES = MAX_BLOCK_BYTES = 64 << 20
@@ -41,6 +41,13 @@ STATUSES = ("CHANGED", "STOPPED", "UNREADABLE", "ERASING", "PARTIAL", "ERASED", 
 OBJECT_COLUMNS = {"ingest": ("path", "sha256"), "assess": RESULTS, "golden": RESULTS}
 RECORD_NAME, SHA256, DECODER = re.compile(r"[0-9]{8}\.json"), re.compile("[0-9a-f]{64}"), json.JSONDecoder()
 SIGNED = re.compile(r"(\w{3} +\d+ [\d:]{8})[.\d]* (\d{4} GMT)(?s:.*\nTSA: (?:DirName:)?)(.*)")
+# What is printed of a row: what was judged, by which rule, when, who has decided what, and what was sent.
+SHOWN = (
+    *("status", "error", "path", "sha256", "source_sha256", "submitted_at", "completed_at", "carried_from"),
+    *("framework", "criterion", "rule", "category", "rationale", "changed_from", "because", "decision"),
+    *("category_before", "category_after", "rational_feedback", "answered_by", "expert_id", "decided_at"),
+    *("outcome", "results_path", "results_sha256"),
+)
 DATE = re.compile("[0-9]{4}-(?:0[1-9]|1[0-2])-[0-3][0-9]")
 BLOCK = re.compile(rb"([0-9a-f]{64}) ([1-9][0-9]{0,8})")
 Wanted = tuple[Any, str, str]  # an object: its store, its path, and the SHA-256 that it must have
@@ -127,6 +134,7 @@ class Check:
         self.counts: Counter[str] = Counter()  # of problems, by kind
         self.problems: list[tuple[str, str]] = []  # the first of them
         self.stopped, self.seal = "", CHAINED  # why it was not verified to its end; who has signed its hash
+        self.rows: list[dict[str, Any]] = []  # about the document that is shown: each with `table` and `rule`
 
     @property
     def status(self) -> str:
@@ -314,12 +322,13 @@ class Verifier:
         self._store, self._also, self._each = store, also, store.each
         self._starts = tuple(start for start in (given.get("head"), *given.get("contains", ())) if start)
         self._given, self.is_head_given = given, bool(self._starts)
+        self.shown = given.get("show")  # a document: all its rows are kept, and only its objects are read
         self.erasing: int | None = None  # the erasure that is not complete
         self.is_partial = self._is_pack = bool(given.get("pack"))  # in a pack, names are made of hashes
         self._places, self.head = [(".", store)], ""  # SHA-256 of the last record
         self._find = lambda path, name: find_object(self._places, name if self._is_pack else path)
         self._erased = dict[str, bool]()  # digests, and whether their erasure is complete
-        self._after: dict[int, str] = {}  # by record: what erasures have made of its report or pattern
+        self._after: dict[int, str] = {}  # by record: the SHA-256 of its report after erasures
         self._checks: dict[int, Check] = {}
         self._changing: set[int] = set()  # nights whose reports an erasure that is not complete changes
         self.draw, self._sources, self._ranks = Draw({}), set[str](), dict[str, str]()  # of a pack
@@ -346,13 +355,14 @@ class Verifier:
         places.update({to_address(place.address): place for place in (*self._also, self._store)})
         self._places += sorted(places.items(), key=lambda one: -len(one[0]))  # a moved root may be in another
         self._checks = {check.number: check for check in checks}
+        self._holds = _numbers_in(checks[-1], "holds")  # in force
         self._read_erasures()
         for check in checks:
             check.is_chain_only = bool(DATE.match(check.night)) and check.night < self._given.get("since", "")
         return checks
 
     def _read_erasures(self) -> None:
-        """Note what was erased, and what became of reports and patterns: only what an erasure may change."""
+        """Note what was erased, and what became of reports: only what an erasure may change."""
         begun: dict[int, Check] = {}  # those that are not complete
         done: dict[Any, Check] = {}
         for check in self._checks.values():
@@ -360,8 +370,6 @@ class Verifier:
             if one.get("kind") == "erasure":
                 begun[check.number] = check
                 self._erased.update(dict.fromkeys(_digests_in(check), False))
-                removed = _numbers_in(check, "patterns") - _numbers_in(check, "holds")
-                self._after.update(dict.fromkeys(removed, ""))
             elif one.get("kind") == "erased":
                 is_first, number = "reports" in one or "rows" in one, _as(int, one.get("completes"))
                 if number not in (begun if is_first else done):
@@ -434,11 +442,11 @@ class Verifier:
             is_report, sha256 = one is check.record.get("report"), one.get("sha256")
             is_changing = is_report and check.number in self._changing
             now = self._after.get(check.number)
-            is_gone = now == "" and check.record.get("kind") == "hold"
+            is_released = check.record.get("kind") == "hold" and check.number not in self._holds
             # Only an erasure of rows that it shows may change a report.
             is_after = is_report and now and (self._is_pack or self._is_touched(check))
-            check.erased += bool(is_changing or is_gone or is_after)
-            if is_here and not is_changing and not is_gone:
+            check.erased += bool(is_changing or is_after)
+            if is_here and not is_changing and not is_released:
                 yield from self._new(check, one.get("path"), now if is_after else sha256)
         for table in check.tables:
             try:
@@ -460,16 +468,36 @@ class Verifier:
             if self._is_pack and not is_erased:
                 self._note(check, table, digest, parse_object(lines[0]).get("source") if lines else None)
             is_going = self._erased.get(digest) is False  # texts may be gone before their rows
-            for row in map(parse_object, lines if path and not is_going else ()):
+            for row in map(parse_object, lines if (path or self.shown) and not is_going else ()):
+                is_shown = row.get("source") == self.shown
+                if is_shown and self.shown:
+                    check.rows.append({"table": table.get("kind"), **row, "rule": self._find_rule(row)})
                 if not row:
                     check.add(INVALID, f"a line of a table of record {check.number} is not a row")
                 # A failed document has no text; a skipped or carried one may have none.
+                elif not path or (self.shown and not is_shown):
+                    continue
                 elif row.get(path) or (row.get("status") == "COMPLETED" and not row.get("carried_from")):
                     yield from self._new(check, row.get(path), row.get(sha256))
         check.absent += absent
         if absent and not self.is_partial:
             raise Problem(MISSING, f"{table['path']} lacks the rows of {_count(absent, 'document')}")
         check.manifests, check.objects = check.manifests + 1, check.objects + 1
+
+    def _find_rule(self, row: dict[str, Any]) -> str:
+        """Return the text of the criterion of a finding, by the rules that its night names."""
+        sha256, name = str(row.get("framework_fingerprint")), str(row.get("criterion")).casefold()
+        if "criterion" not in row or not SHA256.fullmatch(sha256):
+            return ""
+        content = read_small(self._store, path := f"_evidence/rules/{sha256}.json", MAX_RECORD_BYTES)
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise Problem(CHANGED, f"{self._store.show(path)} has changed")
+        for one in (_as(dict, one) for one in _as(list, parse_object(content).get("criteria"))):
+            if name in (str(one.get(key)).casefold() for key in ("codeName", "name")):
+                return "; ".join(
+                    text for key, text in one.items() if key != "codeName" and isinstance(text, str)
+                )
+        return ""
 
     def _note(self, check: Check, table: dict[str, Any], digest: str, source: Any) -> None:
         """Remember what a block of a pack says about the draw."""
@@ -544,7 +572,6 @@ def _describe(record: dict[str, Any]) -> list[str]:
     numbers = {"document": record.get("documents"), "digest": len(_as(list, record.get("digests")))}
     numbers["row"] = sum(_as(int, number) for number in _as(dict, record.get("rows")).values())
     numbers["replaced report"] = len(_as(dict, record.get("reports")))
-    numbers["removed pattern"] = len(_as(list, record.get("patterns")))
     numbers["job"], numbers["remaining job"] = record.get("jobs"), len(_as(list, record.get("left")))
     numbers["remaining file"] = record.get("files_left")
     if not record.get("kind"):
@@ -569,11 +596,15 @@ def _summarize(check: Check) -> str:
 
 def report(verifier: Verifier) -> int:
     """Verify, print a line per record and the totals, and return the exit code."""
-    started, records, shown, total = time.monotonic(), 0, 0, Check(0)
+    started, records, shown, found_rows, total = time.monotonic(), 0, 0, 0, Check(0)
     for check in verifier.run():
         print_line(f"{check.status:<10} {check.number:>5}  {check.night[:19]:<19}  {_summarize(check)}")
         for kind, text in check.problems[: MAX_KEPT - shown]:
             print_line(f"    {kind}: {text}")
+        for row in check.rows:
+            said = (f"{name} {row[name]}" for name in SHOWN if row.get(name) not in (None, ""))
+            print_line(f"    {row['table']}: {'; '.join(said)}")
+        found_rows += len(check.rows)
         records, shown = records + 1, min(MAX_KEPT, shown + len(check.problems))
         total.counts, total.stopped = total.counts + check.counts, check.stopped
         total.objects, total.bytes = total.objects + check.objects, total.bytes + check.bytes
@@ -587,7 +618,8 @@ def report(verifier: Verifier) -> int:
         more = f"; {found - shown:,} are not shown" if found > shown else ""
         print_line(f"{_count(found, 'problem')}: {counts}{more}")
     elif not total.stopped:
-        print_line(f"{_count(records, 'record')}: {PART if verifier.is_partial else WHOLE}.")
+        is_part = verifier.is_partial or verifier.shown
+        print_line(f"{_count(records, 'record')}: {PART if is_part else WHOLE}.")
     kinds = {*total.counts, *([ERASING] if verifier.erasing else [])}
     for hint in (hint for kind, hint in HINTS.items() if kind in kinds):
         print_line(hint)
@@ -599,6 +631,9 @@ def report(verifier: Verifier) -> int:
         )
     if not verifier.is_head_given:
         print_line("Whether later records were removed is not known: give --head or --contains.")
+    if verifier.shown and not found_rows:
+        print_line(f"No night that was read has rows of {verifier.shown!r}: give the source as rows name it.")
+        return FAILED if total.stopped and not total.counts else FOUND
     if total.stopped:
         print_line(f"error: {total.stopped} Later records were not verified: verify again.")
     return FOUND if total.counts else FAILED if total.stopped else GOOD
@@ -632,6 +667,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--since", default="", help="of nights before this date (YYYY-MM-DD), read the records only")
     add("--also", action="append", default=[], help="another folder that may be read")
     add("--pack", action="store_true", help="the folder is the data of an audit pack")
+    add("--show", metavar="SOURCE", help="show what the nights say about a document; only its texts are read")
     add("--ca", help="PEM file of the root certificate of the timestamps; needs openssl")
     given = vars(parser.parse_args(arguments))
     for name, is_valid, what in (("ca", os.path.isfile, "file"), ("since", DATE.fullmatch, "date")):

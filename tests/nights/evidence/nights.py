@@ -129,6 +129,7 @@ def close(
     day: int,
     states: Mapping[str, str] | None = None,
     identity: Mapping[str, Any] | None = None,
+    dag: Any = None,
     **parameters: Any,
 ) -> dict[str, Any]:
     """Close a night.
@@ -138,7 +139,7 @@ def close(
     parameters = {"destination": destination, "max_vanished": None, **parameters}
     task = ComplianceCloseNightOperator(task_id="close", **parameters)
     task.upstream_task_ids = {name.rpartition("_")[0] if "_" in name else name for name in states or ()}
-    context: Any = context_of(day, states, **(identity or {}))
+    context: Any = {**context_of(day, states, **(identity or {})), "dag": dag}
     result: dict[str, Any] = task.execute(context)
     return result
 

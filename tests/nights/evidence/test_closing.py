@@ -13,7 +13,7 @@ from typing import Any, overload
 
 import airflow
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.providers.common.compat.sdk import DAG, AirflowFailException
 
 import airflow_provider
 from airflow_provider.nights.evidence.manifests import Outputs, find_unsuccessful
@@ -546,3 +546,18 @@ def test_each_document_has_a_digest_of_its_own_over_all_of_its_rows(nights: Nigh
     tables = nights.entries[0].record["manifests"]
     lists = [read(f"{nights.base}_evidence/digests/{table['digests']}.txt").split() for table in tables]
     assert [list(map(int, found[1::2])) for found in lists] == [[1, 1], [1, 1], [2, 2]]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [("0 0 * * *", ["2026-03-02", "2026-03-03"]), ("0 0 3 * *", ["2026-03-03"]), (None, []), ("@once", [])],
+)
+def test_dates_of_the_schedule_without_a_night_are_named(
+    nights: Nights, schedule: Any, expected: list[str]
+) -> None:
+    dag = DAG("d", schedule=schedule, start_date=datetime(2026, 1, 1, tzinfo=UTC))
+    for day in (1, 4, 5):
+        nights.close(day, dag=dag, ingested=nights.ingested(str(day), a="FAILED"))
+    named = [[date[:10] for date in entry.record["dates_without_night"]] for entry in nights.entries]
+    assert named == [[], expected, []]
+    assert [entry.record["warnings"] for entry in nights.entries] == [0, int(bool(expected)), 0]

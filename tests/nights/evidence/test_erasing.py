@@ -140,17 +140,6 @@ def test_what_is_back_or_was_left_is_removed_by_erasing_again(tree: Tree) -> Non
     assert tree.statuses() == "ERASED OK OK"
 
 
-def test_part_of_a_hold_may_be_of_a_write_that_goes_on(tree: Tree) -> None:
-    tree.close(1, ANNA, BERT)
-    part = tree.path / "_holds" / f".{'1' * 16}.part"
-    part.parent.mkdir()
-    part.write_text('{"source": "*"')
-    erasure = tree.erasure(ANNA)
-    erasure.run(tree)
-    assert part.exists()
-    assert erasure.left == [f"{tree.root.uri}_holds/{part.name}"]
-
-
 def test_lists_of_erasures_that_never_began_are_removed(tree: Tree) -> None:
     tree.close(1, ANNA, BERT)
     (tree.path / "_holds").mkdir(exist_ok=True)
@@ -576,13 +565,23 @@ def test_held_document_is_not_erased_until_it_is_released(tree: Tree) -> None:
     assert "Anna" not in "".join(path.read_text() for path in (tree.path / "_evidence").rglob("*.json"))
 
 
-def test_pattern_of_a_released_hold_is_erased_with_the_document(tree: Tree) -> None:
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_pattern_of_a_released_hold_goes_and_others_stay(tree: Tree, is_killed: bool) -> None:
     tree.close(1, ANNA, BERT)
     place_hold(tree.root, ANNA, "A lawsuit", "the lawyer")
+    (pattern,) = (tree.path / "_holds").iterdir()
+    content = pattern.read_bytes()
+    place_hold(tree.root, "*/carl.pdf", "Another", "the lawyer")
     release_holds(tree.root, ANNA, "The end", "the lawyer")
+    assert not pattern.exists()
+    assert tree.statuses() == "OK OK OK OK"
+    if is_killed:  # before it was removed
+        pattern.write_bytes(content)
     tree.erase(ANNA)
     assert tree.find_traces(ANNA) == []
-    assert tree.statuses() == "ERASED ERASED OK OK OK"
+    assert tree.statuses() == "ERASED OK OK OK OK OK"
+    with pytest.raises(ComplianceInputError, match="Release the hold first"):
+        tree.erase("file:///docs/carl.pdf")
 
 
 def test_nothing_is_erased_while_a_hold_is_not_known(tree: Tree) -> None:

@@ -99,7 +99,7 @@ def test_pack_has_all_about_a_document_and_proves_it(pack: Pack, tmp_path: Path,
     output = subprocess.run(command, cwd=bag, capture_output=True, text=True, check=True).stdout
     # Each night: four tables, the text and the results.
     assert "3 records, 18 objects" in output
-    assert "what is here is as recorded, what is absent is not known" in output
+    assert "what was read is as recorded, all else is not known" in output
     assert len(list((bag / "data/objects").iterdir())) == 2 * NIGHTS
     assert not list(bag.rglob("*.html"))  # nothing proves what a page says
 
