@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from airflow_provider.cli.access import find_above, open_location
-from airflow_provider.cli.commands import FAILED, FOUND, GOOD, print_error, print_json
+from airflow_provider.cli.commands import FAILED, print_error, print_json
 from airflow_provider.nights.evidence.stores import open_store
-from airflow_provider.nights.evidence.verifier import NIGHTS, RECORD_NAME, Check, Verifier, report
+from airflow_provider.nights.evidence.verifier import NIGHTS, RECORD_NAME, Check, Verifier, report, verify_all
 
 NUMBERS = ("manifests", "objects", "bytes", "replaced_by", "absent")
 
@@ -45,20 +44,26 @@ def open_stores(options: argparse.Namespace) -> list[Any]:
 
 def print_records(verifier: Verifier) -> int:
     """Verify, print a JSON object per record and one with totals, and return the exit code."""
-    started, stopped, first = time.monotonic(), "", ""
-    totals, found = Counter[str](), Counter[str]()
-    for check in verifier.run():
-        totals.update(nights=1, objects=check.objects, bytes=check.bytes)
-        found.update(check.counts)
-        stopped = check.stopped
-        if check.problems:
-            first = first or f"record {check.number}: {check.problems[0][1]}"
+    started, problems = time.monotonic(), list[str]()
+
+    def tell(check: Check) -> None:
+        problems.extend(f"record {check.number}: {text}" for _, text in check.problems[:1])
         print_json(_describe(check))
-    is_empty = verifier.is_partial and not totals["objects"]
-    code = FOUND if found else FAILED if stopped or is_empty else GOOD
-    end = {"problems": found, "first_problem": first or None, "stopped": stopped or None, "exit_code": code}
-    known = {"seconds": round(time.monotonic() - started, 3), "head": verifier.head}
-    print_json({"totals": {**totals, **known, "erasing": verifier.erasing, **end}})
+
+    total, code = verify_all(verifier, tell)
+    totals = {
+        "nights": total.number,
+        "objects": total.objects,
+        "bytes": total.bytes,
+        "seconds": round(time.monotonic() - started, 3),
+        "head": verifier.head,
+        "erasing": verifier.erasing,
+        "problems": total.counts,
+        "first_problem": next(iter(problems), None),
+        "stopped": total.stopped or None,
+        "exit_code": code,
+    }
+    print_json({"totals": totals})
     return code
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from importlib import import_module
 from inspect import signature
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
@@ -266,8 +267,7 @@ def scheduled_dates(dag: Any, after: datetime, before: datetime, most: int) -> l
     zone = getattr(timetable, "timezone", None) or getattr(timetable, "_timezone", None) or UTC
     if not isinstance(expression, str):
         return []
-    from croniter import croniter
-
+    croniter: Any = import_module("croniter").croniter  # comes with Airflow
     zone = ZoneInfo(zone) if isinstance(zone, str) else zone
     dates = croniter(expression, before.astimezone(zone))
     found = takewhile(lambda date: date > after, iter(lambda: dates.get_prev(datetime), None))

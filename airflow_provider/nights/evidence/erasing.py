@@ -119,7 +119,6 @@ class Erasure:
 
     def _erase(self, service: JobService, sources: Collection[str]) -> ChainRecord:
         """Erase documents, if anything names them; return the record, or else that of the last erasure."""
-        done = self._find_own(self.chain.find_head())
         intent = self._root / HOLDS / f"{secrets.token_hex(8)}{INTENT}"
         found: list[Traces] = []  # by the latest try to add the record
 
@@ -128,7 +127,7 @@ class Erasure:
             traces = self._find(head, sources)
             found[:] = [traces]
             if traces.is_empty:
-                return done or self._last_erasure()
+                return self._last_erasure()
             if traces.jobs:
                 service.check()
             put_sync(intent, _dump_intent(sources, traces.tables, traces.jobs))
@@ -155,8 +154,7 @@ class Erasure:
             self.removed += self._mark_salts(found[0])
             for name in self.removed:
                 self._log.info("Removed '%s', which an erasure or a killed write had left.", name)
-            self.has_erased = bool(done)
-            self.is_unknown = not (done or self.removed)
+            self.has_erased, self.is_unknown = False, not self.removed
             if self.is_unknown:
                 self._log.warning("Nothing below '%s' names the documents now: check the names.", self._root)
         else:
@@ -185,13 +183,6 @@ class Erasure:
         if found := self._find_jobs():
             return self.chain.read(max(found))
         raise ComplianceInputError(f"No erasure is open at '{self._root}': there is nothing to complete.")
-
-    def _find_own(self, head: ChainRecord | None) -> ChainRecord | None:
-        """Return what an earlier attempt of this task has just erased, if it has died after that."""
-        number = head.record.get("completes") if head else None
-        entry = self.chain.read(number) if self._task and number else None
-        own = self._task, len(self.sources)
-        return entry if entry and (entry.record["task"], entry.record["documents"]) == own else None
 
     def find_begun(self) -> ChainRecord | None:
         """Return the erasure that is not complete, if this one is to complete it."""
@@ -292,6 +283,8 @@ class Erasure:
         for name in gone:
             (self._root / name).remove()
         self._remove_parts(traces)
+        for name in traces.damaged:
+            self._leave(self._root / name, "it can't be read")
         for name in filter(CSV.fullmatch, traces.names):
             self._copy(self._root / name, copy_csv, traces.sources)
         for name in filter(PARQUET.fullmatch, traces.names):
@@ -383,11 +376,15 @@ class Erasure:
             try:
                 is_changed = copy(old, new, sources)
             except Exception as error:  # of any library: a damaged one
-                self.left.append(str(location))
-                self._log.warning("Check '%s' by hand, and remove it: it can't be read: %s", location, error)
+                self._leave(location, f"it can't be read: {error}")
                 return
             if is_changed:
                 put_sync(location, new)
+
+    def _leave(self, location: Location, why: str) -> None:
+        """Name a file that may name the documents."""
+        self.left.append(str(location))
+        self._log.warning("Check '%s' by hand, and remove it: %s", location, why)
 
     def _write_table(self, name: str, traces: Traces, erasure: ChainRecord) -> None:
         """Write a table without the rows."""

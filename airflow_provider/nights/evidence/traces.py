@@ -62,6 +62,7 @@ class Traces:
 
     :param sources: of the documents, as rows name them
     :ivar tables: how many rows are about the documents, in the order they go
+    :ivar damaged: tables that can't be read to their end
     :ivar objects: texts and results
     :ivar nights: numbers of the records whose reports may name them
     :ivar reports: of single tasks, and of nights that no record names, which may name them
@@ -91,6 +92,7 @@ class Traces:
         }
         self._tables = [name for name in self.names if name in own or TABLE.fullmatch(name)]
         self.tables: dict[str, int] = {}
+        self.damaged: set[str] = set()
         self.jobs: set[Job] = set()
         self.objects: set[str] = set()
         self._frameworks: set[bytes] = set()  # IDs of all
@@ -167,7 +169,7 @@ class Traces:
         # Findings name jobs without their account: what any row says of a job counts.
         accounts, has_accounts = dict[tuple[str, str], set[str]](), False
         for name in self._tables:
-            for line in read_lines(self.root / name):
+            for line in self._read_lines(name):
                 has_accounts = has_accounts or bool(ACCOUNT.search(line))
                 self._frameworks.update(FRAMEWORK.findall(line))
                 if not self.is_about(line):
@@ -182,8 +184,19 @@ class Traces:
         self.jobs = {(*job, account) for job, known in accounts.items() for account in known or {other}}
         # Those of closed nights go last, those of ingestion after all others.
         kinds = {table["path"]: table["kind"] for table in self.sealed}
-        order = sorted(self.tables, key=lambda name: (name in kinds, kinds.get(name) == INGEST))
+        order = sorted(
+            sorted(self.tables.keys() - self.damaged),
+            key=lambda name: (name in kinds, kinds.get(name) == INGEST),
+        )
         self.tables = {name: self.tables[name] for name in order}
+
+    def _read_lines(self, name: str) -> Iterator[bytes]:
+        """Read a table of which others may have damaged the end."""
+        try:
+            yield from read_lines(self.root / name)
+        except ComplianceInputError as error:
+            self.damaged.add(name)
+            log.warning("%s", error)
 
     def _objects(self, row: Mapping[str, Any]) -> set[str]:
         """Return the texts and results below the root that a row names; nothing else may be removed."""
@@ -208,7 +221,7 @@ class Traces:
         for name in self._tables:
             # What findings name, assessments do, too.
             is_needed = wanted and not name.rpartition("/")[2].startswith(FINDINGS)
-            for line in read_lines(self.root / name) if is_needed else ():
+            for line in self._read_lines(name) if is_needed else ():
                 if SOURCE.search(line) and not self.is_about(line):
                     row = parse_line(line, f"A line of '{self.root / name}'")
                     shared |= wanted & (self._objects(row) | {str(row.get(one)) for one in JOB_COLUMNS})

@@ -24,7 +24,7 @@ import tempfile
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 NIGHTS, DIGESTS, VERSIONS = "_evidence/nights", "_evidence/digests", (3,)  # of the format
@@ -129,7 +129,7 @@ class Check:
         self.record: dict[str, Any] = {}  # empty if it could not be parsed
         self.tables: list[dict[str, Any]] = []
         self.replaced_by: int | None = None  # a later revision of the same night
-        self.night, self.is_chain_only = "", False  # its date
+        self.night, self.is_chain_only, self.is_shown = "", False, False  # its date
         self.manifests = self.objects = self.bytes = self.absent = self.erased = 0
         self.counts: Counter[str] = Counter()  # of problems, by kind
         self.problems: list[tuple[str, str]] = []  # the first of them
@@ -594,32 +594,46 @@ def _summarize(check: Check) -> str:
     return ", ".join([*parts, check.seal, *(["not verified to its end"] if check.stopped else [])])
 
 
+def verify_all(verifier: Verifier, tell: Callable[[Check], None]) -> tuple[Check, int]:
+    """Verify, tell of each record, and return the sum of all of them, and the exit code."""
+    total = Check(0)
+    for check in verifier.run():
+        tell(check)
+        total.counts, total.stopped = total.counts + check.counts, check.stopped
+        total.objects, total.bytes = total.objects + check.objects, total.bytes + check.bytes
+        total.number, total.is_shown = total.number + 1, total.is_shown or bool(check.rows)
+    if verifier.is_partial and not total.objects:
+        total.stopped = total.stopped or "Nothing of an audit pack is here: leave --pack out."
+    is_found = total.counts or (verifier.shown and not total.is_shown and not total.stopped)
+    return total, FOUND if is_found else FAILED if total.stopped else GOOD
+
+
 def report(verifier: Verifier) -> int:
     """Verify, print a line per record and the totals, and return the exit code."""
-    started, records, shown, found_rows, total = time.monotonic(), 0, 0, 0, Check(0)
-    for check in verifier.run():
+    started, problems = time.monotonic(), 0
+
+    def tell(check: Check) -> None:
+        nonlocal problems
         print_line(f"{check.status:<10} {check.number:>5}  {check.night[:19]:<19}  {_summarize(check)}")
-        for kind, text in check.problems[: MAX_KEPT - shown]:
+        for kind, text in check.problems[: MAX_KEPT - problems]:
             print_line(f"    {kind}: {text}")
+        problems = min(MAX_KEPT, problems + len(check.problems))
         for row in check.rows:
             said = (f"{name} {row[name]}" for name in SHOWN if row.get(name) not in (None, ""))
             print_line(f"    {row['table']}: {'; '.join(said)}")
-        found_rows += len(check.rows)
-        records, shown = records + 1, min(MAX_KEPT, shown + len(check.problems))
-        total.counts, total.stopped = total.counts + check.counts, check.stopped
-        total.objects, total.bytes = total.objects + check.objects, total.bytes + check.bytes
-    if verifier.is_partial and not total.objects:
-        total.stopped = total.stopped or "Nothing of an audit pack is here: leave --pack out."
+
+    total, code = verify_all(verifier, tell)
     seconds, found = max(time.monotonic() - started, 0.001), sum(total.counts.values())
-    text = f"{_count(records, 'record')}, {_count(total.objects, 'object')}, {total.bytes / 1e6:,.1f} MB"
+    records = _count(total.number, "record")
+    text = f"{records}, {_count(total.objects, 'object')}, {total.bytes / 1e6:,.1f} MB"
     print_line(f"{text} in {seconds:,.1f} s ({total.objects / seconds:,.0f} objects/s)")
     if found:
         counts = ", ".join(f"{count:,} {kind}" for kind, count in total.counts.items())
-        more = f"; {found - shown:,} are not shown" if found > shown else ""
+        more = f"; {found - problems:,} are not shown" if found > problems else ""
         print_line(f"{_count(found, 'problem')}: {counts}{more}")
     elif not total.stopped:
         is_part = verifier.is_partial or verifier.shown
-        print_line(f"{_count(records, 'record')}: {PART if is_part else WHOLE}.")
+        print_line(f"{records}: {PART if is_part else WHOLE}.")
     kinds = {*total.counts, *([ERASING] if verifier.erasing else [])}
     for hint in (hint for kind, hint in HINTS.items() if kind in kinds):
         print_line(hint)
@@ -631,12 +645,11 @@ def report(verifier: Verifier) -> int:
         )
     if not verifier.is_head_given:
         print_line("Whether later records were removed is not known: give --head or --contains.")
-    if verifier.shown and not found_rows:
+    if verifier.shown and not total.is_shown:
         print_line(f"No night that was read has rows of {verifier.shown!r}: give the source as rows name it.")
-        return FAILED if total.stopped and not total.counts else FOUND
     if total.stopped:
         print_line(f"error: {total.stopped} Later records were not verified: verify again.")
-    return FOUND if total.counts else FAILED if total.stopped else GOOD
+    return code
 
 
 def parse_hash(text: str) -> str:

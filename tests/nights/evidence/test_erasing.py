@@ -821,6 +821,27 @@ def test_damaged_table_of_another_task_does_not_stop_an_erasure(tree: Tree, dama
     tree.close(2, BERT)
 
 
+def test_compressed_table_that_is_damaged_is_named_and_the_rest_is_erased(tree: Tree) -> None:
+    tree.close(1, ANNA, BERT)
+    tree.close(2, BERT)
+    (table, _) = sorted(tree.path.glob("**/findings.jsonl.gz"))
+    table.write_bytes(table.read_bytes()[:-20])
+    erasure = tree.erasure(ANNA)
+    erasure.run(tree)
+    assert erasure.left == [f"{tree.root.uri}{table.relative_to(tree.path)}"]
+    table.unlink()
+    assert tree.find_traces(ANNA) == []
+    tree.close(3, BERT)
+
+
+def test_list_of_documents_stays_private(tree: Tree) -> None:
+    tree.close(1, ANNA, BERT)
+    (listed,) = tree.path.glob("**/_work/shards/*.jsonl")
+    listed.chmod(0o600)
+    tree.erase(ANNA)
+    assert listed.stat().st_mode & 0o777 == 0o600
+
+
 @pytest.mark.parametrize(
     "records",
     [

@@ -53,5 +53,6 @@ def test_document_without_rows_is_not_a_success(tree: Tree, capsys: pytest.Captu
     tree.erase(ANNA)
     assert verifier.main([str(Path(tree.root.path)), "--show", ANNA]) == 1
     output = capsys.readouterr().out
+    assert main(["verify", str(tree.path), "--show", ANNA, "--json"]) == 1
     assert "give the source as rows name it" in output
     assert "1 document, 4 digests, 5 rows, by the officer, because: A request" in output
