@@ -11,6 +11,7 @@ from airflow_provider.cli.commands import FAILED, FOUND, GOOD, print_error, prin
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.nights.evidence.erasing import Erasure
 from airflow_provider.nights.evidence.jobs import ErasedJobs
+from airflow_provider.redaction.text import plural
 from airflow_provider.runtime.event_loop import EventLoop
 
 MAX_SHOWN = 20
@@ -51,14 +52,16 @@ def run(options: argparse.Namespace) -> int:
             print_line(f"    {name}")
         if len(names) > MAX_SHOWN:
             print_line(f"    and {len(names) - MAX_SHOWN:,} more")
-        counts = ", ".join(f"{number:,} {noun}" for noun, number in numbers.items())
+        counts = ", ".join(plural(number, noun.removesuffix("s")) for noun, number in numbers.items())
         print_line(f"{'Would erase' if options.dry_run else 'Erased'}: {counts}.")
         for name in erasure.removed:
             print_line(f"Removed what was left: {name}")
         for name in erasure.left:
             print_line(f"Not erased: {name}")
         if erasure.jobs_left:
-            print_line(f"Left at the service: {len(erasure.jobs_left):,} jobs. Try again with --resume.")
+            print_line(
+                f"Left at the service: {plural(len(erasure.jobs_left), 'job')}. Try again with --resume."
+            )
     if uri and not options.json:
         print_line(f"The record is {uri}. Logs and XComs of Airflow, and copies elsewhere, are not erased.")
     return FOUND if erasure.left or erasure.jobs_left or erasure.is_unknown else GOOD

@@ -57,7 +57,7 @@ def test_dry_run_says_how_many_objects_it_does_not_list(
     *shown, more, last = capsys.readouterr().out.splitlines()
     assert len(shown) == 3
     assert re.fullmatch(r"    and \d+ more", more)
-    assert last.startswith("Would erase: 1 documents")
+    assert last.startswith("Would erase: 1 document, ")
 
 
 def test_verify_says_that_an_erasure_is_not_complete(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,6 +38,7 @@ from airflow_provider.nights.evidence.jobs import Job
 from airflow_provider.nights.evidence.pages import render_night_again, render_safely, render_task_again
 from airflow_provider.nights.evidence.tables import below, download
 from airflow_provider.nights.evidence.traces import CSV, PARQUET, PART, Traces, keys_of
+from airflow_provider.redaction.text import plural
 from airflow_provider.runtime.params import required
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.jsonl import TableFile, read_lines, read_valid_rows
@@ -222,9 +223,9 @@ class Erasure:
         self.jobs_left += left
         if left:
             self._log.warning(
-                "%s jobs of erased documents are left at the service. All else is erased. To try again, run "
+                "Left at the service: %s of erased documents. All else is erased. To try again, run "
                 "`erase ROOT --resume --reason TEXT`.",
-                len(left),
+                plural(len(left), "job"),
             )
         if len(left) < len(jobs):
             done = {
@@ -309,7 +310,10 @@ class Erasure:
         self.chain.append(lambda head: done if head and head.record.get("erasing") == entry.number else entry)
         (self._root / entry.record["sources"]).remove()
         self._log.info(
-            "Erased %s documents and %s files: see %s.", entry.record["documents"], len(gone), entry.uri
+            "Erased %s and %s: see %s.",
+            plural(entry.record["documents"], "document"),
+            plural(len(gone), "file"),
+            entry.uri,
         )
 
     def _render_again(self, traces: Traces, erasure: ChainRecord) -> dict[str, str]:

@@ -28,7 +28,7 @@ from airflow_provider.nights.evidence.erasing import Erasure
 from airflow_provider.nights.evidence.holds import place_hold, release_holds
 from airflow_provider.nights.evidence.verifier import CHANGED
 from airflow_provider.storage.jsonl import to_line
-from airflow_provider.storage.names import to_bytes
+from airflow_provider.storage.names import digest, to_bytes
 from tests.nights.evidence import erasable
 from tests.nights.evidence.erasable import KilledError, Tree, read_plainly
 from tests.nights.evidence.nights import Nights, decision, finding
@@ -136,6 +136,8 @@ def test_erased_document_is_nowhere_and_all_else_is_as_it_was(
         part = tree.path / f"dt=2026-03-01/.{'1' * 16}.part"
         if "part" in events:
             part.write_text("Anna has left")
+        if "left-over" in events:  # by a cleared task: no row names it any more
+            (tree.path / f"dt=2026-03-01/text-{digest(target)}-{'0' * 12}.txt").write_text("Anna has left")
         for name, text in FOREIGN.items():
             (tree.path / name).parent.mkdir(parents=True, exist_ok=True)
             (tree.path / name).write_text(text)
