@@ -11,7 +11,8 @@ PACKAGE = Path(__file__).parents[1] / "airflow_provider"
 # depends on no service have added 2,000; what an erasure may change in the evidence, and what a backup brings
 # back, 150 more;
 # names of shards, numbered forms, and pages that lead to the latest record of a run, 60 more.
-MAX_LINES = 30_345
+# What the nights say about a document, dates without a night, and damaged tables in an erasure, 105 more.
+MAX_LINES = 30_454
 
 
 def test_package_does_not_outgrow_its_limit() -> None:
