@@ -70,6 +70,7 @@ EVENTS = st.sets(
             "list",
             "decisions",
             "restored",
+            "left-over",
         ]
     )
 )
