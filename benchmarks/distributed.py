@@ -1,14 +1,15 @@
-"""10,000 documents in 20 mapped shards on a distributed deployment: Celery workers, PostgreSQL, Redis.
+"""Two nights in shards on a distributed deployment: Celery workers, PostgreSQL, Redis.
 
-`python -m benchmarks.distributed`, or with `--documents 1000 --shard 100` for a quick look. Everything is on
-this machine, also the emulator, in a process of its own: the parts take the CPU from each other, so what
-counts for a larger deployment is the CPU that each of them used. `--mapped` is the dear way instead, for
-comparison: each document in a mapped, deferrable task of its own.
+`python -m benchmarks.distributed`, or with `--documents 1000 --shard 100` for a quick look: DOCX files against
+two frameworks, of which 1 % have changed in the second night. `--kill` ends a worker and the triggerer with
+`kill -9` in the first night. Everything is on this machine, also the emulator, in a process of its own: the
+parts take the CPU from each other, so what counts for a larger deployment is the CPU that each of them used.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -16,54 +17,52 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import create_engine, text
 
-from benchmarks.service import Service, page, text_of
+from airflow_provider.emulator.samples import make_docx
+from airflow_provider.nights.evidence.verifier import Folder, Verifier
+from airflow_provider.storage.jsonl import read_lines
+from airflow_provider.storage.locations import Location
+from benchmarks.service import Service
 from tests.deployment.processes import ROOT, members
 from tests.deployment.servers import missing
-from tests.deployment.system import Deployment, deployed
+from tests.deployment.system import Deployment, Run, deployed
 
 DAGS = Path(__file__).parent / "nightly"
-MAPPED = ROOT / "tests" / "deployment" / "dags"
 TIMEOUT_SECONDS = 3600.0
+CONCURRENCY = 16  # of a shard, by default
+CHANGED = 100  # one of so many documents has changed in the second night
 WORK = """
     SELECT xact_commit AS transactions, tup_inserted + tup_updated + tup_deleted AS rows,
         (SELECT coalesce(sum(length(value::text)), 0) FROM xcom) AS xcom
     FROM pg_stat_database WHERE datname = current_database()
 """
 SERVERS = ("postgres", "redis-server")
-
-
-@dataclass
-class Result:
-    """How a run went; all durations in seconds."""
-
-    state: str
-    seconds: float  # of the whole run
-    first: float  # from its start until a first instance of the task was done
-    states: dict[str, int]  # of the task's instances
-    retried: int
-    cpu: dict[str, float]  # of each part
-    longest: float  # instance of the task
-    shortest: float
-    database: dict[str, int]  # what the run did to it, and how large the XComs are
+STEPS = {
+    "list_documents": "list_documents",
+    "ingest": "shard.ingest",
+    "assess": "shard.assess",
+    "close": "close",
+}
+OPERATIONS = {
+    "ingest": ("submit_file", "get_statuses", "get_content", "refresh"),
+    "assess": ("submit_assessment", "get_assessment", "get_assessment_results", "list_frameworks"),
+}
 
 
 @contextmanager
 def distributed(
     dags: Path, service: Service, workers: int, settings: Mapping[str, str] | None = None
-) -> Iterator[tuple[Deployment, float]]:
-    """Run a deployment that talks to a service; gives it, and the seconds until it was healthy.
+) -> Iterator[Deployment]:
+    """Run a deployment that talks to a service.
 
     :param dags: the DAGs folder
     :param settings: more of Airflow's settings, as environment variables
     """
-    begin = time.monotonic()
     ours = {
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
         "AIRFLOW_CONN_COMPLIANCE_DEFAULT": service.connection_json,
@@ -73,46 +72,23 @@ def distributed(
         tempfile.TemporaryDirectory(prefix="scaling-") as home,
         deployed(Path(home), {**ours, **(settings or {})}, workers) as deployment,
     ):
-        yield deployment, time.monotonic() - begin
+        yield deployment
 
 
-def measure(deployment: Deployment, dag_id: str, task_id: str, **conf: Any) -> Result:
-    """Run a DAG to its end and say how one of its tasks went."""
-    before, worked = usage(deployment), database(deployment)
-    run = deployment.trigger(dag_id, **conf)
-    ended = run.wait_for_end(TIMEOUT_SECONDS)
-    after = usage(deployment)
-    work = {name: number - worked[name] for name, number in database(deployment).items()}
-    tasks = run.tasks(task_id)
-    begin = moment(ended["start_date"])
-    durations = [float(task["duration"] or 0) for task in tasks]
-    return Result(
-        state=ended["state"],
-        seconds=moment(ended["end_date"]) - begin,
-        first=min(moment(task["end_date"]) for task in tasks) - begin,
-        states=dict(Counter(str(task["state"]) for task in tasks)),
-        retried=sum(task["try_number"] > 1 for task in tasks),
-        cpu={name: seconds - before.get(name, 0.0) for name, seconds in after.items()},
-        longest=max(durations),
-        shortest=min(durations),
-        database=work,
-    )
-
-
-def database(deployment: Deployment) -> dict[str, int]:
+def database(deployment: Deployment) -> Counter[str]:
     """Ask PostgreSQL what it has done so far."""
     engine = create_engine(deployment.database_url)
     time.sleep(2)  # its counters are a little late
     with engine.connect() as connection:
         row = connection.execute(text(WORK)).mappings().one()
     engine.dispose()
-    return {name: int(value) for name, value in row.items()}
+    return Counter({name: int(value) for name, value in row.items()})
 
 
-def usage(deployment: Deployment) -> dict[str, float]:
+def usage(deployment: Deployment) -> Counter[str]:
     """Return the CPU seconds of each part so far, with all its children, also those that have ended."""
     sessions = {name: part.pid for name, part in deployment.parts.items()} | _servers()
-    return {name: sum(_cpu(pid) for pid, _ in members(session)) for name, session in sessions.items()}
+    return Counter({name: sum(_cpu(pid) for pid, _ in members(one)) for name, one in sessions.items()})
 
 
 def _servers() -> dict[str, int]:
@@ -138,81 +114,141 @@ def moment(written: str) -> float:
     return datetime.fromisoformat(written).timestamp()
 
 
+class Bench:
+    """The nights of a deployment.
+
+    :param folder: with the documents, the nights and what their tasks have used
+    """
+
+    def __init__(self, deployment: Deployment, service: Service, folder: Path, options: Any) -> None:
+        self.deployment, self.service, self.folder, self.options = deployment, service, folder, options
+        self.kills = 0
+
+    def write(self, numbers: Iterator[int] | range, night: int) -> None:
+        """Write documents."""
+        for number in numbers:
+            line = f"Contract {number} of night {night} has an exit plan with a transition period. "
+            path = self.folder / "in" / f"contract-{number:06}.docx"
+            path.write_bytes(make_docx(f"Contract {number}", line * 20))
+
+    def run(self, night: int, *, kill: bool = False) -> float:
+        """Run a night, print what it took, and return the CPU of its tasks."""
+        asked, cpu = self._operations(), self.service.cpu()
+        before, parts, files = database(self.deployment), usage(self.deployment), self._files()
+        (self.folder / "used.jsonl").write_text("")
+        run = self.deployment.trigger("night", f"2026-01-{night:02}T00:00:00Z")
+        if kill:
+            self._kill(run)
+        ended = run.wait_for_end(TIMEOUT_SECONDS)
+        assert ended["state"] == "success", f"{ended['state']}{self.deployment.tails()}"
+        seconds = moment(ended["end_date"]) - moment(ended["start_date"])
+        requests = self._operations() - asked
+        print(f"\nNight {night}: {seconds:.0f} s, {sum(requests.values()):,} requests to the service")
+        print(f"{'step':<16}{'tasks':>7}{'tries':>7}{'wall':>8}{'CPU':>9}{'peak':>10}  requests")
+        used = [json.loads(line) for line in (self.folder / "used.jsonl").read_text().splitlines()]
+        total = 0.0
+        for step, task_id in STEPS.items():
+            tasks, own = run.tasks(f"night.{task_id}"), [one for one in used if one["task"] == step]
+            wall = max(moment(one["end_date"]) for one in tasks) - min(
+                moment(one["start_date"]) for one in tasks
+            )
+            total += (step_cpu := sum(one["cpu"] for one in own))
+            asked_by = {name: requests[name] for name in OPERATIONS.get(step, ()) if requests[name]}
+            print(
+                f"{step:<16}{len(tasks):>7}{sum(one['try_number'] for one in tasks):>7}{wall:>6.0f} s"
+                f"{step_cpu:>7.1f} s{max(one['mib'] for one in own):>6.0f} MiB  {asked_by}"
+            )
+        written = {path: size for path, size in self._files().items() if path not in files}
+        work = database(self.deployment) - before
+        print(
+            f"{len(written):,} objects with {sum(written.values()) / 1e6:.1f} MB; {dict(work)} of PostgreSQL"
+        )
+        spent = usage(self.deployment) - parts + Counter({"emulator": self.service.cpu() - cpu})
+        print("CPU-seconds of", {name: round(each, 1) for name, each in spent.most_common()}, flush=True)
+        self._check(run)
+        return total
+
+    def _kill(self, run: Run) -> None:
+        """Kill a worker while it ingests, and the triggerer while tasks are deferred."""
+        documents = self.options.documents
+        wait = self.deployment.wait_for
+        wait(lambda: self._operations()["submit_file"] > documents / 4, "documents", 600)
+        self.deployment.kill("worker-1")
+        self.deployment.start("worker-1")
+        wait(lambda: self._deferred(run), "deferred tasks", 900)
+        self.deployment.kill("triggerer")
+        self.deployment.start("triggerer")
+        self.kills = 2
+
+    def _deferred(self, run: Run) -> bool:
+        tasks = run.tasks("night.shard.ingest") + run.tasks("night.shard.assess")
+        return any(one["state"] == "deferred" for one in tasks)
+
+    def _operations(self) -> Counter[str]:
+        found = self.service.counters()["operations"]
+        return Counter({name: sum(answers.values()) for name, answers in found.items()})
+
+    def _files(self) -> dict[Path, int]:
+        """Return what is below the root, and how large it is."""
+        return {path: path.stat().st_size for path in (self.folder / "nights").rglob("*") if path.is_file()}
+
+    def _check(self, run: Run) -> None:
+        """Each document has one text, each cell one verdict, and the evidence is as it was closed."""
+        documents = self.options.documents
+        result = run.returned("night.close")
+        numbers = {name: result[name] for name in ("documents", "assessments")}
+        assert numbers == {"documents": documents, "assessments": 2 * documents}, result
+        sources: Counter[str] = Counter()
+        for task in run.tasks("night.shard.ingest"):
+            manifest = run.returned("night.shard.ingest", task["map_index"])["manifest"]
+            rows = [json.loads(line) for line in read_lines(Location(manifest))]
+            sources.update(row["source"] for row in rows)
+            assert all(row["status"] in ("COMPLETED", "SKIPPED") for row in rows)
+            assert all(
+                Path(row["path"].removeprefix("file://")).stat().st_size == row["bytes"] for row in rows
+            )
+        assert len(sources) == sources.total() == documents
+        states = {check.status for check in Verifier(Folder(f"{self.folder}/nights")).run()}
+        assert states == {"OK"}, states
+        print("All documents and cells are there once; the evidence verifies.", flush=True)
+
+    def submitted(self) -> str:
+        """Say how much was submitted more than once."""
+        operations, documents = self._operations(), self.options.documents
+        once = documents + documents // CHANGED
+        files, cells = operations["submit_file"] - once, operations["submit_assessment"] - 2 * once
+        return f"Submitted again: {files} documents and {cells} cells, after {self.kills} kills."
+
+
 def main(arguments: Sequence[str] = ()) -> int:
-    """Process many documents and print what that took."""
-    parser = argparse.ArgumentParser(description="Many documents on Celery workers")
-    parser.add_argument("--documents", type=int, default=10_000)
-    parser.add_argument("--shard", type=int, default=500, help="documents in one")
-    parser.add_argument("--concurrency", type=int, default=16, help="of a shard")
+    """Run two nights and print what they took."""
+    parser = argparse.ArgumentParser(description="Nights on Celery workers")
+    parser.add_argument("--documents", type=int, default=20_000)
+    parser.add_argument("--shard", type=int, default=1000, help="about how many documents one has")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--jobs", default="seconds:2", help="how the emulator's jobs advance")
+    parser.add_argument("--jobs", default="seconds:20", help="how the emulator's jobs advance")
     parser.add_argument("--latency", type=float, default=0.02, help="added to each answer")
-    parser.add_argument("--lists", action="store_true", help="addresses in list files, not by XCom")
-    parser.add_argument("--mapped", action="store_true", help="a task for each document instead of shards")
+    parser.add_argument("--kill", action="store_true", help="a worker and the triggerer, in the first night")
     options = parser.parse_args(arguments)
     if reason := missing():
         print(reason)
         return 1
-    settings = {"BENCH_SHARD": str(options.shard), "BENCH_CONCURRENCY": str(options.concurrency)}
     with (
-        Service(
-            jobs=options.jobs,
-            latency=options.latency,
-        ) as service,
-        tempfile.TemporaryDirectory(prefix="texts-") as folder,
-        distributed(MAPPED if options.mapped else DAGS, service, options.workers, settings) as (
-            deployment,
-            start,
-        ),
+        Service(jobs=options.jobs, latency=options.latency) as service,
+        tempfile.TemporaryDirectory(prefix="nights-") as name,
     ):
-        before = service.cpu()
-        if options.mapped:
-            urls = [page(number) for number in range(options.documents)]
-            result = measure(deployment, "submit_many", "submit", urls=urls)
-        else:
-            result = measure(
-                deployment,
-                "lists" if options.lists else "shards",
-                "ingest",
-                pages=options.documents,
-                folder=f"{folder}/",
-            )
-            _check(Path(folder), options.documents)
-        result.cpu["emulator"] = service.cpu() - before
-        counters = service.counters()
-    _show(options, start, result, counters)
-    return 0 if result.state == "success" else 1
-
-
-def _check(folder: Path, documents: int) -> None:
-    """Count, and look at every hundredth."""
-    found = {each.name[:6]: each for each in folder.glob("*.txt")}
-    assert len(found) == documents, f"{len(found)} texts of {documents} documents"
-    for number in range(0, documents, 100):
-        assert found[f"{number:06}"].read_text() == text_of(page(number))
-
-
-def _show(options: argparse.Namespace, start: float, result: Result, counters: dict[str, Any]) -> None:
-    each = 1000 / options.documents  # from seconds in all to milliseconds per document
-    print(f"{options.documents} documents, {options.workers} Celery workers, jobs of {options.jobs}")
-    print(f"{'healthy after':<32}{start:>8.1f} s")
-    print(f"{'run':<32}{result.seconds:>8.1f} s  {result.state}, {result.states}, {result.retried} retried")
-    print(f"{'first task done after':<32}{result.first:>8.1f} s")
-    print(f"{'a task took':<32}{result.shortest:>8.1f} s to {result.longest:.1f} s")
-    print(f"{'documents per second':<32}{options.documents / result.seconds:>8.2f}")
-    operations = {name: sum(answers.values()) for name, answers in counters["operations"].items()}
-    print(
-        f"{'requests':<32}{counters['total']:>8}    {counters['total'] / options.documents:.3f} per document"
-    )
-    print(f"{'':<32}{'':>8}    {operations}")
-    print(f"{'most requests at a time':<32}{counters['max_in_flight']:>8}")
-    print(f"{'logins':<32}{counters['logins']:>8}    {counters['refreshes']} renewals")
-    work = result.database
-    print(f"{'database':<32}{work['transactions']:>8}    transactions, {work['rows']} rows written")
-    print(f"{'XComs':<32}{work['xcom'] / 1000:>8.0f} kB")
-    for name, seconds in sorted(result.cpu.items(), key=lambda item: -item[1]):
-        print(f"{'CPU of ' + name:<32}{seconds:>8.1f} s  {seconds * each:.2f} ms per document")
-    print(f"{'CPU in all':<32}{sum(result.cpu.values()):>8.1f} s  on {os.cpu_count()} cores", flush=True)
+        folder = Path(name)
+        (folder / "in").mkdir()
+        settings = {"BENCH_FOLDER": name, "BENCH_SHARD": str(options.shard)}
+        with distributed(DAGS, service, options.workers, settings) as deployment:
+            bench = Bench(deployment, service, folder, options)
+            bench.write(range(options.documents), 1)
+            first = bench.run(1, kill=options.kill)
+            bench.write(range(0, options.documents, CHANGED), 2)
+            second = bench.run(2)
+        print(bench.submitted())
+        print(f"CPU of tasks: {first:.1f} s, then {second:.1f} s: {second / first:.2f}, at most 0.2")
+    return second > first / 5
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     urls = [page(number) for number in range(options.documents)]
     with Service(jobs="seconds:2", latency=0.02) as service:
         settings = {"AIRFLOW_CONN_HTTP_DEFAULT": _http_connection(service)}
-        with distributed(DAGS, service, options.workers, settings) as (deployment, _):
+        with distributed(DAGS, service, options.workers, settings) as deployment:
             for dag_id in ("ours", "stock"):
                 _measure(deployment, service, dag_id, urls[:2])  # the first tasks of a worker take longer
             ours = _measure(deployment, service, "ours", urls)

@@ -13,6 +13,7 @@ from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind
 
 if TYPE_CHECKING:
+    from airflow_provider.client.models import Framework
     from airflow_provider.nights.assess.output import Outcome
     from airflow_provider.nights.assess.payloads import PayloadTemplate
 
@@ -93,14 +94,22 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
     def _wanted_frameworks(self) -> list[str]:
         return unique(as_ids(self.frameworks, "frameworks")) if "frameworks" in self._given else []
 
-    def _frameworks_again(self) -> list[str] | None:
-        """Return the frameworks to assess again; None if no one has looked at the judge."""
+    def _judged_since(self, listed: Sequence[Framework]) -> dict[str, str] | None:
+        """Return since when verdicts count, by framework id; None if no one has looked at the judge.
+
+        :return: empty for a framework to be assessed again now
+        """
         if "reassess" not in self._given:
             return None
+        from airflow_provider.nights.assess.cells import select_frameworks
+
         given = required(self.reassess, "reassess")  # a judge that has failed leaves nothing
         if isinstance(given, str) and given.lstrip().startswith("{"):
             given = as_json(given, "reassess")
-        return unique(as_ids(given["reassess"] if isinstance(given, Mapping) else given, "framework"))
+        if isinstance(given, Mapping) and "judged_since" in given:
+            return dict(given["judged_since"])
+        again = as_ids(given["reassess"] if isinstance(given, Mapping) else given, "framework")
+        return {one.id: "" for one in select_frameworks(listed, again)} if again else {}
 
     def _template(self) -> PayloadTemplate:
         from airflow_provider.nights.assess.payloads import DEFAULT_PAYLOAD, PayloadTemplate
@@ -128,7 +137,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             # They were listed when the task started.
             error.transient = error.transient or not run.is_new_attempt
             raise
-        again = self._frameworks_again()
+        judged_since = self._judged_since(listed)
         template = self._template()
         template.check(
             [document.fields for document in documents],
@@ -149,7 +158,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             self.log,
             run.deadline.at,
             warnings,
-            {one.id for one in select_frameworks(listed, again)} if again else again,
+            judged_since,
         )
         if self.is_dry_run:
             return self._loop.run(task.plan(changed_only=self.changed_only))

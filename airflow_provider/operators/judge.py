@@ -19,8 +19,8 @@ class ComplianceJudgeOperator(StoringMixin, ComplianceBaseOperator):
     """Compare verdicts on golden documents with what experts decided, and with earlier nights.
 
     Returns the URIs of the tables `golden` and `agreement`, what has `drifted`, the frameworks to `reassess`,
-    and `warnings`: give it to `reassess` of `ComplianceAssessOperator`, and to `assessed` of
-    `ComplianceCloseNightOperator`.
+    since when verdicts on a framework count that has ever drifted (`judged_since`), and `warnings`: give it to
+    `reassess` of `ComplianceAssessOperator`, and to `assessed` of `ComplianceCloseNightOperator`.
 
     :param golden: documents on which experts have decided: the URI of a manifest in JSON Lines, or its rows,
         with `source`, `framework`, `criterion` and `category`
@@ -67,6 +67,7 @@ class ComplianceJudgeOperator(StoringMixin, ComplianceBaseOperator):
             report_agreement,
         )
         from airflow_provider.nights.assess.golden import KIND, TABLE, GoldenNight, read_golden
+        from airflow_provider.nights.assess.verdicts import JUDGED_SINCE, read_judged_since
         from airflow_provider.nights.index.nights import EarlierNights, Night, Table, TaskKey
         from airflow_provider.nights.review.decisions import read_decisions
         from airflow_provider.redaction.text import enumerate_few
@@ -81,6 +82,7 @@ class ComplianceJudgeOperator(StoringMixin, ComplianceBaseOperator):
         for warning in night.warnings:
             self.log.warning("%s", warning)
         frameworks = {group.framework_id: group.framework for group in night.drifted}
+        judged_since = read_judged_since(nights, self.hook.account_digest)
         if night.drifted:
             found = f"The judge has drifted: {enumerate_few(map(str, night.drifted), 400)}."
             if self.on_drift == "fail":
@@ -91,6 +93,7 @@ class ComplianceJudgeOperator(StoringMixin, ComplianceBaseOperator):
                 raise as_non_retryable(error)
             if self.on_drift == "reassess":
                 found += f" No earlier verdict on {enumerate_few(frameworks.values())} is carried forward."
+                judged_since |= {framework: night.judged_since(framework) for framework in frameworks}
             self.log.warning("%s", found)
         agreement = agreement_rows(nights.night.at, night.rows, read_decisions(nights), night.judged)
         folder = destination / task_folder(ti, ASSESS_FOLDER)
@@ -103,7 +106,7 @@ class ComplianceJudgeOperator(StoringMixin, ComplianceBaseOperator):
         for table in tables.values():
             table.publish()
         published = {name: Table.of(table.location, table.sha256) for name, table in tables.items()}
-        nights.publish(published, (), self.hook.account_digest)
+        nights.publish(published, (), self.hook.account_digest, {JUDGED_SINCE: judged_since})
         report_agreement(self.conn_id, agreement)
         given = optional(self.golden) if isinstance(self.golden, str) else None
         place = [Location(given)] if given and given[0] not in "[{" else []
@@ -117,6 +120,7 @@ class ComplianceJudgeOperator(StoringMixin, ComplianceBaseOperator):
             **{name: table.location.uri for name, table in tables.items()},
             "drifted": [group.summarize() for group in night.drifted],
             "reassess": list(frameworks) if self.on_drift == "reassess" else [],
+            "judged_since": judged_since,
             "warnings": night.warnings,
         }
         self._report_written(context, written, {**result, "destination": str(self.destination)}, self.hook)

@@ -16,7 +16,7 @@ from airflow_provider.nights.assess.agreement import DRIFTED, JudgedGroup, Row, 
 from airflow_provider.nights.assess.cells import Cell
 from airflow_provider.nights.assess.findings import fold
 from airflow_provider.nights.assess.inputs import read_rows
-from airflow_provider.nights.assess.verdicts import entries_of
+from airflow_provider.nights.assess.verdicts import entries_of, to_utc
 from airflow_provider.nights.bulk.items import COMPLETED
 from airflow_provider.nights.index.nights import EarlierNights
 from airflow_provider.nights.ingest.sources import normalize
@@ -111,6 +111,10 @@ class GoldenNight:
         found = [group for group in self.judged if group.state == DRIFTED]
         named = {group.framework_id for group in found if group.criterion}
         return [group for group in found if group.criterion or group.framework_id not in named]
+
+    def judged_since(self, framework_id: str) -> str:
+        """Return when the first verdict of tonight was given: no document is assessed before."""
+        return min(to_utc(row["completed_at"]) for row in self.rows if row["framework_id"] == framework_id)
 
     def _read(self, assessed: Any) -> Iterator[Row]:
         """Yield a row for each verdict on a golden document; name what has none."""

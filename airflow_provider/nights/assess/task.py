@@ -69,8 +69,8 @@ class AssessTask:
     :param listed: ids of all frameworks that the service lists
     :param expires_at: until when the task may wait for assessments, as a timestamp
     :param warnings: about what there is to assess
-    :param reassess: ids of frameworks on which no earlier verdict is carried forward; None if no one looks at
-        the judge
+    :param reassess: since when verdicts on frameworks are carried forward, by id; empty is from now on, and
+        None if no one looks at the judge
     :ivar found: the verdicts on each cell that was assessed
     :ivar judged_since: since when verdicts are by the judge that has drifted last, by framework id
     """
@@ -88,7 +88,7 @@ class AssessTask:
     log: Any
     expires_at: float = 0.0
     warnings: Sequence[str] = ()
-    reassess: Collection[str] | None = None
+    reassess: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         self.checkpoint = Checkpoint.for_task(
@@ -112,8 +112,7 @@ class AssessTask:
             await self._make_cells(client)
         known = await in_thread(self.checkpoint.read, Cell)
         self.cells, _ = resume_cells(self.cells, known, is_new_attempt=True)
-        self._end_earlier_verdicts(known)
-        await self._read_earlier(changed_only=changed_only)
+        await self._read_earlier(known, changed_only=changed_only)
         self._carry_forward({})
         to_do = [cell for cell in self.cells if cell.state is PENDING]
         changed = sum(bool(self.earlier.before.get(cell.key)) for cell in to_do)
@@ -136,11 +135,10 @@ class AssessTask:
         async with await self.hook.get_async_conn() as client:
             await self._make_cells(client)
             known = await in_thread(self.checkpoint.read, Cell)
-            self._end_earlier_verdicts(known)
             left_over = self._find_left_over(known, is_new_attempt=is_new_attempt)
             self.cells, outdated = resume_cells(self.cells, known, is_new_attempt=is_new_attempt)
             outdated += [cell.job_id for cell in left_over if not cell.state.is_final]
-            await self._read_earlier(changed_only=changed_only)
+            await self._read_earlier(known, changed_only=changed_only)
             self._carry_forward(known)
             if is_new_attempt:  # after a deferral only when all are completed: there may be many
                 await self.read_known(self.cells)
@@ -159,15 +157,14 @@ class AssessTask:
                 await self._explain_failures(client)
             return in_flight
 
-    def _end_earlier_verdicts(self, known: Mapping[str, Cell]) -> None:
-        """Let no verdict be carried forward, tonight or later, that is older than this task.
+    def _end_earlier_verdicts(self, framework_id: str, known: Mapping[str, Cell]) -> str:
+        """Return since when verdicts are carried forward, tonight or later: none that is older than this task.
 
         :param known: cells of earlier attempts, which are of the same judge
         """
-        for framework_id in self.reassess or ():
-            own = [cell for cell in known.values() if cell.framework_id == framework_id and cell.submitted_at]
-            times = [to_utc(at) for cell in own for at in (cell.submitted_at, cell.completed_at) if at]
-            self.judged_since[framework_id] = min(times, default=to_utc(now()))
+        own = [cell for cell in known.values() if cell.framework_id == framework_id and cell.submitted_at]
+        times = [to_utc(at) for cell in own for at in (cell.submitted_at, cell.completed_at) if at]
+        return min(times, default=to_utc(now()))
 
     async def _make_cells(self, client: AsyncComplianceClient) -> None:
         self.documents = await hash_texts(client, self.documents, self.concurrency, self.log)
@@ -191,10 +188,13 @@ class AssessTask:
             )
         return left_over
 
-    async def _read_earlier(self, *, changed_only: bool) -> None:
+    async def _read_earlier(self, known: Mapping[str, Cell], *, changed_only: bool) -> None:
         """Read what earlier nights say about the cells, and which frameworks they had."""
         account = self.hook.account_digest
-        self.judged_since = await in_thread(read_judged_since, self.nights, account) | self.judged_since
+        self.judged_since = await in_thread(read_judged_since, self.nights, account)
+        for key, since in (self.reassess or {}).items():
+            since = since or self._end_earlier_verdicts(key, known)
+            self.judged_since[key] = max(since, self.judged_since.get(key, ""))
         self.shrinkage = await in_thread(
             find_shrinkage, self.nights, account, list(self.frameworks.values()), self.listed
         )

@@ -181,6 +181,23 @@ def test_cell_that_failed_in_the_night_of_the_drift_is_not_carried_from_before_i
     assert {row["framework"] for row in later.rows if not row["carried_from"]} == {"DORA"}
 
 
+def test_documents_that_were_not_assessed_in_the_night_of_the_drift_are_assessed_again_later(
+    service: Emulator, nights: Nights, golden: str
+) -> None:
+    """Such as those of a shard that has failed."""
+    for _ in range(2):
+        run(nights, golden)
+    service.configure(model=2)
+    assert GoldenNight(nights, golden).judged()["reassess"]
+    judged, night = run(nights, golden)
+    assert judged["drifted"] == []
+    assert {(row["framework"], not row["carried_from"]) for row in night.rows} == {
+        ("DORA", True),
+        ("GDPR", False),
+    }
+    assert counts(run(nights, golden)[1]) == (0, 8)
+
+
 def test_drift_with_fail_publishes_nothing_until_it_is_decided(
     service: Emulator, nights: Nights, golden: str
 ) -> None:
