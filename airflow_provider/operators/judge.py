@@ -19,8 +19,8 @@ class ComplianceJudgeOperator(StoringMixin, ComplianceBaseOperator):
     """Compare verdicts on golden documents with what experts decided, and with earlier nights.
 
     Returns the URIs of the tables `golden` and `agreement`, what has `drifted`, the frameworks to `reassess`,
-    since when verdicts on a framework count that has ever drifted (`judged_since`), and `warnings`: give it to
-    `reassess` of `ComplianceAssessOperator`, and to `assessed` of `ComplianceCloseNightOperator`.
+    since when verdicts count on frameworks that have ever drifted (`judged_since`), and `warnings`: give it
+    to `reassess` of `ComplianceAssessOperator`, and to `assessed` of `ComplianceCloseNightOperator`.
 
     :param golden: documents on which experts have decided: the URI of a manifest in JSON Lines, or its rows,
         with `source`, `framework`, `criterion` and `category`

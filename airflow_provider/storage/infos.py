@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from fsspec.asyn import sync
 from fsspec.implementations import local
 
 from airflow_provider.exceptions import ComplianceError
@@ -16,7 +17,8 @@ from airflow_provider.runtime.event_loop import for_each, in_thread
 from airflow_provider.storage.locations import Location
 
 RUN_OBJECTS = 1000  # as many as S3 lists in one page
-MIN_FOUND = 32  # objects of ours in a page: where there are fewer, single requests are cheaper
+MIN_OBJECTS = 4  # of ours in a folder, for its first page
+MIN_FOUND = 32  # of them in a page, for the next one: where there are fewer, single requests are cheaper
 LISTS_IN_FLIGHT = 8
 
 Info = Mapping[str, Any]
@@ -25,8 +27,8 @@ Info = Mapping[str, Any]
 async def find_infos(uris: Iterable[str], seconds: float) -> dict[str, Info]:
     """Return size and version of objects, as far as their stores tell that quickly.
 
-    S3 lists pages of them, and files are looked at many at a time. An object that is not in the result may
-    exist all the same: ask for it by itself. Nothing is cached, and no error is raised.
+    Object stores list pages of them, and files are looked at many at a time. An object that is not in the
+    result may exist all the same: ask for it by itself. Nothing is cached, and no error is raised.
 
     :param seconds: for a store to tell about up to 1,000 of them
     """
@@ -64,7 +66,7 @@ def _make_runs(uris: set[str]) -> list[list[Location]]:
 
 def _look_at(locations: Sequence[Location]) -> dict[str, Info]:
     fs, found = locations[0].fs, dict[str, Info]()
-    if hasattr(fs, "call_s3"):
+    if locations[0].is_object_store:
         return _list_run(fs, locations)
     for location in () if fs.async_impl else locations:
         with suppress(Exception):
@@ -73,16 +75,15 @@ def _look_at(locations: Sequence[Location]) -> dict[str, Info]:
 
 
 def _list_run(fs: Any, locations: Sequence[Location]) -> dict[str, Info]:
-    """List the part of a folder in S3 that these objects are in, as long as most of it is about them."""
+    """List the part of a folder that these objects are in, as long as most of it is about them."""
     found: dict[str, Info] = {}
     paths = [location.path for location in locations]
     start, count = 0, MIN_FOUND  # of ours in a page
-    while count >= MIN_FOUND and len(paths) - start >= MIN_FOUND:
-        # So the first of them is listed, too.
-        page = next(list_pages(fs, paths[start].rpartition("/")[0], start_after=locations[start].key[:-1]))
+    # So the first of them is listed, too.
+    pages = list_pages(fs, paths[0].rpartition("/")[0], start_after=locations[0].key[:-1])
+    while count >= MIN_FOUND and len(paths) - start >= MIN_OBJECTS and (page := next(pages, None)):
         listed = {str(info["name"]): info for info in page}
-        last = max(listed, default="")
-        end = bisect_right(paths, last)
+        end = bisect_right(paths, max(listed))
         for location in locations[start:end]:
             if (info := listed.get(location.path)) and info["type"] == "file":
                 found[location.uri] = info
@@ -109,7 +110,13 @@ def list_folder(fs: Any, folder: str, *, is_flat: bool = False) -> Iterator[dict
 def list_pages(
     fs: Any, folder: str, *, is_flat: bool = False, start_after: str = ""
 ) -> Iterator[list[dict[str, Any]]]:
-    """List a folder of S3 page by page, in order: what it contains, with folders or with all below them."""
+    """List a folder of a store page by page, in order: what it contains, with folders or with all below them.
+
+    :param start_after: the key that comes before; Azure can't skip what does
+    """
+    if not hasattr(fs, "call_s3"):
+        yield from _list_pages_of_others(fs, folder, start_after)
+        return
     bucket, _, prefix = folder.partition("/")
     options: dict[str, str] = {} if is_flat else {"Delimiter": "/"}
     options |= {"StartAfter": start_after} if start_after else {}
@@ -128,3 +135,35 @@ def list_pages(
         if not page.get("IsTruncated"):
             return
         options["ContinuationToken"] = page["NextContinuationToken"]
+
+
+def _list_pages_of_others(fs: Any, folder: str, start: str) -> Iterator[list[dict[str, Any]]]:
+    """List what a folder in Google Cloud Storage or Azure contains, without its folders."""
+    bucket, _, prefix = folder.partition("/")
+    prefix, token = f"{prefix}/" if prefix else "", ""
+    while True:
+        if "gs" in fs.protocol:
+            more = {"pageToken": token} if token else {}
+            options = {"delimiter": "/", "prefix": prefix, "startOffset": start, **more}
+            page = fs.call("GET", "b/{}/o", bucket, **options, json_out=True)
+            token, found = page.get("nextPageToken", ""), page.get("items", ())
+        else:
+            found, token = sync(fs.loop, _list_azure, fs, bucket, prefix, token)
+        yield [
+            {**one, "name": f"{bucket}/{one['name']}", "size": int(one["size"]), "type": "file"}
+            for one in found
+        ]
+        if not token:
+            return
+
+
+async def _list_azure(fs: Any, container: str, prefix: str, token: str) -> tuple[list[dict[str, Any]], str]:
+    client = fs.service_client.get_container_client(container=container)
+    pages = client.walk_blobs(name_starts_with=prefix, delimiter="/").by_page(token or None)
+    found = [one async for one in await anext(pages) if one.get("size") is not None]
+    etags = (str(one["etag"]).strip('"') for one in found)
+    blobs = [
+        {"name": one["name"], "size": one["size"], "etag": f'"{etag}"'}
+        for one, etag in zip(found, etags, strict=True)
+    ]
+    return blobs, pages.continuation_token or ""

@@ -7,12 +7,14 @@ import io
 import json
 import logging
 import re
+import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
+from airflow_provider.storage import names
 from airflow_provider.storage.atomic import Content, Draft, create_once, put_sync
 from airflow_provider.storage.locations import Location, storage_errors
 
@@ -24,6 +26,8 @@ BUFFER_BYTES = 1 << 18
 GZIP = ".gz"
 SUFFIXES = (".jsonl", f".jsonl{GZIP}")  # of tables
 GZIP_LEVEL = 3
+# Of a block: magic numbers, deflate, an extra field, no time; and the name of the extra field.
+BLOCK_START, BLOCK_FIELD = b"\x1f\x8b\x08\x04\0\0\0\0\0\xff", b"Cp"
 # The name of a table: the number of the run, from the second one on, is before the suffix.
 NUMBERED = re.compile(
     r"(.*?)(?:\.([2-9]|[1-9][0-9]+))?(\.jsonl\.gz|\.[A-Za-z][A-Za-z0-9]*)?", re.DOTALL | re.ASCII
@@ -55,18 +59,21 @@ class TableFile:
     """A table that is written piece by piece, in constant memory, and appears when it is published.
 
     It is compressed if its name ends with `.gz`: each table has one name and one form, however large it is.
+    It then has blocks, gzip members that say how long they are, with hashes of sources: see `read_blocks`.
 
     :ivar sha256: of its bytes, once it is complete
     """
 
     def __init__(self, location: Location) -> None:
         self.location, self.sha256 = location, ""
-        self._buffer = bytearray()
-        self._draft = Draft(location, GZIP_LEVEL if location.path.endswith(GZIP) else None)
+        self._buffer, self._sources = bytearray(), set[bytes]()
+        self._draft = Draft(location)
         self._content: Content = b""
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows."""
+        rows = list(rows)
+        self._sources.update(_hash(str(row.get("source"))) for row in rows)
         self.write(to_lines(rows))
 
     def write(self, data: bytes) -> None:
@@ -76,7 +83,9 @@ class TableFile:
             self._flush()
 
     def _flush(self, *, is_last: bool = False) -> None:
-        part, self._buffer = self._buffer, bytearray()
+        part, self._buffer = bytes(self._buffer), bytearray()
+        if self.location.path.endswith(GZIP):
+            part, self._sources = _make_block(part, self._sources), set()
         self._content = self._draft.add(part, is_last=is_last)
 
     def complete(self) -> None:
@@ -94,6 +103,39 @@ class TableFile:
         """Write it to its store, atomically, also over an older one."""
         put_sync(self.location, self._content, is_private=is_private)
         self._draft.close()
+
+
+def _hash(source: str) -> bytes:
+    return zlib.crc32(names.to_bytes(source)).to_bytes(4)
+
+
+def _make_block(lines: bytes, sources: Iterable[bytes]) -> bytes:
+    compressor = zlib.compressobj(GZIP_LEVEL, wbits=-zlib.MAX_WBITS)
+    body = compressor.compress(lines) + compressor.flush()
+    body += struct.pack("<II", zlib.crc32(lines), len(lines))
+    field = struct.pack("<I", len(body)) + b"".join(sorted(sources))
+    return BLOCK_START + struct.pack("<H2sH", len(field) + 4, BLOCK_FIELD, len(field)) + field + body
+
+
+def read_blocks(file: Any, name: str, source: str) -> Iterator[bytes]:
+    """Yield lines of an open table, those about a source and others; EOFError or zlib.error if it is damaged.
+
+    What is compressed is skipped where the source can't be.
+    """
+    rest, wanted = b"", _hash(source)
+    while head := file.read(len(BLOCK_START) + 6 if name.endswith(GZIP) else READ_AHEAD_BYTES):
+        if not name.endswith(GZIP):
+            lines, newline, rest = (rest + head).rpartition(b"\n")
+            yield lines + newline
+            continue
+        if not head.startswith(BLOCK_START) or len(head) < len(BLOCK_START) + 6:
+            raise EOFError("it has no blocks")
+        field = file.read(struct.unpack_from("<H", head, len(BLOCK_START) + 4)[0])
+        body = file.read(int.from_bytes(field[:4], "little"))
+        hashes = {field[start : start + 4] for start in range(4, len(field), 4)}
+        if not hashes or wanted in hashes:  # one that an erasure has written names none
+            yield zlib.decompressobj(-zlib.MAX_WBITS).decompress(body, MAX_LINE_BYTES)
+    yield rest
 
 
 def complete_once(tables: Sequence[TableFile]) -> None:

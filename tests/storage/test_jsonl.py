@@ -20,6 +20,7 @@ from airflow_provider.storage.jsonl import (
     find_latest,
     find_tables,
     parse_line,
+    read_blocks,
     read_lines,
     read_valid_rows,
     to_line,
@@ -64,6 +65,24 @@ def test_lines_that_are_no_rows_are_ignored_and_logged(
     (tmp_path / "t.jsonl").write_bytes(b'{"a": 1}\n{"b\n[1]\n\xff\n{"c": 2}\n')
     assert list(read_valid_rows(at(tmp_path / "t.jsonl"))) == [{"a": 1}, {"c": 2}]
     assert caplog.text.count("It is ignored.") == 3
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.gz"])
+def test_rows_of_one_source_are_found_without_decompressing_what_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(jsonl, "BUFFER_BYTES", 200)
+    monkeypatch.setattr(jsonl, "READ_AHEAD_BYTES", 64)
+    sources = ["a.pdf", *(f"{number}.pdf" for number in range(50)), "b\udcff.pdf", "a.pdf"]
+    write_table(at(tmp_path / name), ({"source": source} for source in sources))
+    for source, number in (("a.pdf", 2), ("7.pdf", 1), ("b\udcff.pdf", 1), ("none.pdf", 0)):
+        with (tmp_path / name).open("rb") as file:
+            blocks = list(read_blocks(file, name, source))
+        rows = [json.loads(line) for block in blocks for line in block.splitlines()]
+        assert rows.count({"source": source}) == number
+        assert all(block.endswith(b"\n") for block in blocks if block)
+        assert len(rows) < 30 or name == "t.jsonl"
+        assert file.closed
 
 
 def test_a_table_that_is_gone_has_no_rows_but_no_lines_either(tmp_path: Path) -> None:

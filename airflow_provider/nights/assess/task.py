@@ -158,7 +158,7 @@ class AssessTask:
             return in_flight
 
     def _end_earlier_verdicts(self, framework_id: str, known: Mapping[str, Cell]) -> str:
-        """Return since when verdicts are carried forward, tonight or later: none that is older than this task.
+        """Return since when verdicts are carried forward, tonight or later: none older than this task.
 
         :param known: cells of earlier attempts, which are of the same judge
         """

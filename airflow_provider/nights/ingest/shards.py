@@ -11,13 +11,21 @@ import marshal
 import re
 import secrets
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.nights.index.ranges import HASH_BITS, MAX_BITS, hash_of
-from airflow_provider.nights.ingest.sources import LISTED_VERSION, SHARDS, Found, find_sources, merge
+from airflow_provider.nights.ingest.sources import (
+    LISTED_VERSION,
+    SHARDS,
+    Found,
+    find_sources,
+    merge,
+    normalize,
+)
 from airflow_provider.redaction.addresses import redact
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.jsonl import to_lines
@@ -72,7 +80,7 @@ def _bits(number: int, size: int) -> int:
 
 
 def _hash(source: str) -> int:
-    return hash_of(redact(source))
+    return hash_of(redact(normalize(source)))
 
 
 def list_shards(sources: Any, destination: str, size: int | None, most: int) -> list[str]:
@@ -132,10 +140,12 @@ def _write(folder: Location, bits: int, buckets: _Buckets) -> list[str]:
     """Write the lists; those that were there keep their places, even if they are empty now."""
     named = filter(None, map(LIST_NAME.fullmatch, folder.list_names()))
     places = {int(match[2]): int(match[1]) for match in named}
+    taken = set(places.values())
+    free = (place for place in count() if place not in taken)
     uris: dict[int, str] = {}
     for number, documents in buckets.shards(bits):
         if documents or number in places:
-            place = places.setdefault(number, len(places))
+            place = places[number] if number in places else next(free)
             lines = to_lines(
                 {"source": source, LISTED_VERSION: version} if version else {"source": source}
                 for source, version in documents.items()

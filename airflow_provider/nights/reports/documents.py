@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import math
 import time
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
@@ -18,12 +18,11 @@ from typing import Any
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
 from airflow_provider.nights.index.nights import EarlierNights, Entry, Night, TaskKey, entries_with
 from airflow_provider.nights.reports.page import OPEN, UNDECIDED, apply_decision, read_decision, state_of
-from airflow_provider.storage.jsonl import Row, parse_line, read_valid_rows, split_lines
+from airflow_provider.storage.jsonl import Row, parse_line, read_blocks, read_valid_rows
 from airflow_provider.storage.locations import READ_AHEAD_BYTES, Location, storage_errors
 
 MAX_DOCUMENTS = 200  # of a search
 MAX_NIGHTS = 60  # of a document
-LINES_AT_ONCE = 1000  # between looks at the clock
 
 
 @dataclass
@@ -44,27 +43,17 @@ class DocumentNight:
     changed: list[str] = field(default_factory=list)
 
 
-class HashingReader(io.RawIOBase):
+class HashingReader:
     """Hashes what is read of a file."""
 
     def __init__(self, file: Any) -> None:
-        self._file, self._hash = file, hashlib.sha256()
+        self._file, self.hash = file, hashlib.sha256()
 
-    @property
-    def sha256(self) -> str:
-        """The hash of what was read."""
-        return self._hash.hexdigest()
-
-    def readable(self) -> bool:
-        """Return that it is to be read."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Read into a buffer."""
-        data = self._file.read(len(buffer))
-        self._hash.update(data)
-        buffer[: len(data)] = data
-        return len(data)
+    def read(self, size: int) -> bytes:
+        """Read so many bytes; fewer only at its end."""
+        data: bytes = self._file.read(size)
+        self.hash.update(data)
+        return data
 
 
 class DocumentTables:
@@ -169,7 +158,7 @@ class DocumentTables:
     def _find_rows(self, entry: Entry, table: str, source: str) -> tuple[list[Row], bool]:
         """Return the rows of a document, and whether the table is as it was published, in one pass.
 
-        Only lines that contain the source are parsed.
+        Only blocks that may have the source are decompressed, and only lines that contain it are parsed.
         """
         location, wanted = entry.location(table), json.dumps(source).encode()
         found: list[Row] = []
@@ -178,13 +167,13 @@ class DocumentTables:
                 opened = location.fs.open(location.path, "rb", block_size=READ_AHEAD_BYTES)
             except FileNotFoundError:
                 return [], False
-            with opened, HashingReader(opened) as file, suppress(ComplianceInputError):
-                for number, line in enumerate(split_lines(io.BufferedReader(file), str(location))):
-                    if number % LINES_AT_ONCE == 0:
-                        self._check_time()
-                    if wanted in line:
-                        found.append(parse_line(line, f"A line of '{location}'"))
-            is_intact = file.sha256 == entry.tables[table].sha256
+            file = HashingReader(opened)
+            with opened, suppress(ComplianceInputError, EOFError, zlib.error):
+                for block in read_blocks(file, str(location), source):
+                    self._check_time()
+                    lines = block.splitlines() if wanted in block else ()
+                    found += [parse_line(line, f"A line of '{location}'") for line in lines if wanted in line]
+            is_intact = file.hash.hexdigest() == entry.tables[table].sha256
         return [row for row in found if is_intact and row.get("source") == source], is_intact
 
     def _check_time(self) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
 from airflow_provider.nights.index.ranges import HashRange, hash_of
 from airflow_provider.nights.ingest import shards
-from airflow_provider.nights.ingest.shards import list_shards, shard_folder
+from airflow_provider.nights.ingest.shards import chunk, list_shards, shard_folder
 from airflow_provider.nights.ingest.sources import normalize, resolve
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.sources import fingerprint
@@ -45,6 +45,20 @@ def test_a_cleared_lister_leaves_each_document_in_its_place(
         place = {source: number for number, shard in enumerate(before) for source in shard}
         for number, shard in enumerate(after):
             assert {place.get(source, number) for source in shard} <= {number}
+
+
+def test_a_cleared_lister_loses_no_shard_whose_list_is_gone(tmp_path: Path) -> None:
+    before = documents(uris := list_shards(PAGES, f"file://{tmp_path}/", 3, MOST))
+    Path(uris[2].removeprefix("file://")).unlink()
+    assert documents(list_shards(PAGES, f"file://{tmp_path}/", 3, MOST)) == before
+
+
+def test_spellings_of_one_document_are_in_one_chunk() -> None:
+    one, other = PAGES[0], next(page for page in PAGES if hash_of(page) >> 31 != hash_of(PAGES[0]) >> 31)
+    chunks = chunk([one, other, one.replace("https", "HTTPS"), f"{other}"], 2)
+    assert sorted(map(sorted, chunks)) == sorted(
+        [sorted([one, one.replace("https", "HTTPS")]), [other, other]]
+    )
 
 
 def test_a_shard_has_the_same_documents_every_night_and_keeps_their_order(tmp_path: Path) -> None:
