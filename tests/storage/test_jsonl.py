@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
@@ -40,6 +40,7 @@ def test_rows_read_back_as_they_were_also_with_a_name_that_is_not_utf_8(tmp_path
     assert [parse_line(line, "it") for line in read_lines(at(tmp_path / "t.jsonl"))] == rows
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 @given(
     st.dictionaries(
         st.text(st.characters()),
