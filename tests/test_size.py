@@ -13,7 +13,8 @@ PACKAGE = Path(__file__).parents[1] / "airflow_provider"
 # names of shards, numbered forms, and pages that lead to the latest record of a run, 60 more.
 # What the nights say about a document, dates without a night, and damaged tables in an erasure, 105 more.
 # Blocks of findings, listings of texts in all object stores, and a judge that no shard misses have added 97.
-MAX_LINES = 30_551
+# A payload that does not say which framework is meant: 17.
+MAX_LINES = 30_568
 
 
 def test_package_does_not_outgrow_its_limit() -> None:

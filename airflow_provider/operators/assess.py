@@ -142,6 +142,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         template.check(
             [document.fields for document in documents],
             [framework.fields for framework in frameworks],
+            [framework.fields for framework in parse_frameworks(listed)],
         )
         ti = run.context["ti"]
         task = AssessTask(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -39,8 +39,13 @@ class PayloadTemplate:
         """Return a digest of the payload as it is sent, except for fields of the job."""
         return _digest(json.dumps(self.render({**document, **_NO_JOB}, framework), default=str))
 
-    def check(self, documents: Iterable[Fields], frameworks: Iterable[Fields]) -> None:
-        """Raise if a placeholder names a field that one of these does not have, before anything is sent."""
+    def check(
+        self, documents: Iterable[Fields], frameworks: Collection[Fields], listed: Collection[Fields] = ()
+    ) -> None:
+        """Raise before anything is sent if it can't be filled in, or does not say which framework is meant.
+
+        :param listed: all frameworks of the service
+        """
         for kind, records in (("document", documents), ("framework", frameworks)):
             names = {name for one, name in self._names if one == kind}
             for record in records if names else ():
@@ -52,6 +57,17 @@ class PayloadTemplate:
                             f"payload refers to {{{kind}[{name}]}}, but '{title}' has no such field. "
                             f"It has: {known}."
                         )
+        names = {name for kind, name in self._names if kind == "framework"}
+        for one in frameworks:
+            for other in listed if names else frameworks:  # without placeholders, it is of one framework
+                if other != one and all(other.get(name) == one[name] for name in names):
+                    both = " and ".join(
+                        f"{found.get('name')!r} (id {found.get('id')})" for found in (one, other)
+                    )
+                    raise ComplianceInputError(
+                        f"payload is the same for the frameworks {both}, so the service can't tell which one "
+                        "is meant. Use a field in which they differ, such as {framework[id]}."
+                    )
 
     def render(self, document: Fields, framework: Fields) -> Any:
         """Return the payload for one document and one framework."""

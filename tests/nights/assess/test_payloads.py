@@ -65,6 +65,33 @@ def test_an_unknown_field_is_refused_before_anything_is_sent(template: str, mess
         PayloadTemplate({"a": template}).check([DOCUMENT], [FRAMEWORK])
 
 
+TWIN = {"id": "8", "codeName": "DORA", "name": "Resilience, second edition"}
+
+
+@pytest.mark.parametrize(
+    ("template", "wanted"),
+    [
+        (DEFAULT_PAYLOAD, [FRAMEWORK, TWIN]),
+        (DEFAULT_PAYLOAD, [TWIN]),  # the service can't know that it is not the other one
+        ({"framework": 7}, [FRAMEWORK, TWIN]),
+    ],
+)
+def test_a_payload_that_does_not_say_which_framework_is_meant_is_refused(template: Any, wanted: Any) -> None:
+    with pytest.raises(
+        ComplianceInputError, match=r"the same for the frameworks .*\(id [78]\) and .*\(id [78]\),"
+    ):
+        PayloadTemplate(template).check([DOCUMENT], wanted, [FRAMEWORK, TWIN])
+
+
+@pytest.mark.parametrize(
+    ("template", "wanted"),
+    [({"framework": "{framework[id]}"}, [FRAMEWORK, TWIN]), ({"framework": 7}, [FRAMEWORK])],
+)
+def test_a_payload_may_name_frameworks_by_any_field_in_which_they_differ(template: Any, wanted: Any) -> None:
+    PayloadTemplate(template).check([DOCUMENT], wanted, [FRAMEWORK, TWIN])
+    PayloadTemplate(template).check([DOCUMENT], wanted, [FRAMEWORK, FRAMEWORK, TWIN])  # listed twice
+
+
 @pytest.mark.parametrize(("record", "title"), [({"uuid": "u-1"}, "u-1"), ({"bytes": None}, r"\?")])
 def test_a_record_that_lacks_a_field_is_named_as_far_as_possible(record: dict[str, Any], title: str) -> None:
     with pytest.raises(ComplianceInputError, match=rf"'{title}' has no such field"):
