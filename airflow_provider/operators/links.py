@@ -54,8 +54,20 @@ def push_report(ti: Any, report: Location) -> str:
     page = page_of("reports", ti.dag_id, ti.run_id, ti.task_id, str(ti.map_index))
     link = _configured_link(report) or page
     ti.xcom_push(key=REPORT_URL, value=link)
+    return _absolute(link) or str(report)
+
+
+def forms_url(ti: Any) -> str:
+    """Return where Airflow shows the forms of a run that wait for an answer; empty before Airflow 3.1."""
+    path = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
+    run = f"{path}/dags/{quote(ti.dag_id, safe='')}/runs/{quote(ti.run_id, safe='')}"
+    return _absolute(f"{run}/required_actions?response_received=false") if HAS_FORMS else ""
+
+
+def _absolute(link: str) -> str:
+    """Return the URL of a page of Airflow; empty if it is not known where Airflow is."""
     url = urljoin(conf.get("api", "base_url", fallback="") or "", link)
-    return url if link and urlsplit(url).netloc else str(report)
+    return url if link and urlsplit(url).netloc else ""
 
 
 def page_of(*parts: str) -> str:

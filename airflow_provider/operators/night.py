@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.exceptions import ComplianceInputError, ComplianceVanishedError
 from airflow_provider.operators.base import ROOT_KEY, ComplianceBaseOperator, StoringMixin, entry_point
 from airflow_provider.operators.base_bulk import RETURN_VALUE
-from airflow_provider.operators.links import ComplianceReportLink, push_report
+from airflow_provider.operators.links import ComplianceReportLink, forms_url, push_report
+from airflow_provider.redaction.text import sanitize
 from airflow_provider.runtime.compat import task_states
 from airflow_provider.runtime.params import MaxFailed, count_allowed
 from airflow_provider.storage.layout import common_root
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider.nights.evidence.chain import ChainRecord
+
+OnClosed = Callable[[Any], object]
+"""A notifier of Airflow, or a function of the context."""
 
 JUDGE = "ComplianceJudgeOperator"
 # Whose instances are looked for also above what is directly upstream, and the parameter for their outputs.
@@ -58,6 +62,9 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
         has written record and report: a number, a share such as 0.2, or a percentage; None for any number
     :param retire_after: erase documents that none of the latest nights has had, this number of them, unless
         more than `max_vanished` have vanished; None for never
+    :param on_closed: one or many notifiers of Airflow, or functions of the context, that are called when the
+        night is closed, and again when it is closed with something new, such as decisions. `night` in their
+        context and templates says what happened; one that fails is a warning
     :param conn_id: the connection to the service, where the jobs of retired documents are deleted
     """
 
@@ -79,6 +86,7 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
         root: str | None = None,
         max_vanished: MaxFailed | None = 0.2,
         retire_after: int | None = None,
+        on_closed: OnClosed | Iterable[OnClosed] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -87,6 +95,11 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
         if retire_after is not None and (not isinstance(retire_after, int) or retire_after < 1):
             raise ComplianceInputError(
                 f"retire_after must be None or a number from 1 on, not {retire_after!r}."
+            )
+        self.on_closed = [on_closed] if callable(on_closed) else [*on_closed]
+        if wrong := [callback for callback in self.on_closed if not callable(callback)]:
+            raise ComplianceInputError(
+                f"on_closed takes notifiers or functions of the context, not {wrong[0]!r}."
             )
         self._given = {
             name
@@ -115,19 +128,36 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
         tasks, writers = self._night_tasks()
         states = task_states(context, tasks)
         states |= self._find_causes(context, states)
-        closed, headline = Closing(context, outputs, states, destination, root, self.log, writers).run()
-        result = {**to_result(closed, root), "headline": headline}
+        closing = Closing(context, outputs, states, destination, root, self.log, writers)
+        closed, night = closing.run()
+        result = {**to_result(closed, root), "headline": night["headline"]}
         address = push_report(context["ti"], Location(result["report"]))
         level = logging.WARNING if has_failures(closed.record) else logging.INFO
-        self.log.log(level, "%s Report: %s", headline, address)
+        self.log.log(level, "%s Report: %s", night["headline"], address)
         context["ti"].xcom_push(key=ROOT_KEY, value=root.uri)
         manifests = [root / str(table["path"]) for table in closed.record["manifests"]]
         written = Lineage(tables={Location(closed.uri): 1}, texts=manifests)
         self._report_written(context, written, {**result, "destination": str(self.destination)})
         context["ti"].xcom_push(key=RETURN_VALUE, value=result)  # Airflow drops what a failed task returns
+        if closing.is_new:
+            urls = {"report_url": address, "forms_url": forms_url(context["ti"])}
+            self._notify(context, {**night, **urls, "report": result["report"]})
         self._check_vanished(closed)
         self._retire(root, context, closed)
         return result
+
+    def _notify(self, context: Context, night: dict[str, Any]) -> None:
+        """Call what is to be called; the night is closed, whatever becomes of that."""
+        given: Any = context
+        given["night"] = night
+        for callback in self.on_closed:
+            try:
+                callback(given)
+            except Exception as error:  # of any kind: it is code of users
+                name = getattr(callback, "__name__", type(callback).__name__)
+                self.log.warning(
+                    "on_closed: %s failed: %s: %s", name, type(error).__name__, sanitize(error, 500)
+                )
 
     def _retire(self, root: Location, context: Context, closed: ChainRecord | None) -> None:
         """Erase documents that vanished; without a record, complete what an earlier attempt has begun."""

@@ -30,7 +30,7 @@ from airflow_provider.nights.evidence.tables import NightTable, below, is_below,
 from airflow_provider.nights.evidence.timestamps import stamp
 from airflow_provider.nights.evidence.totals import NightCounts
 from airflow_provider.nights.index.nights import Night
-from airflow_provider.nights.reports.night import summarize_night
+from airflow_provider.nights.reports.message import describe_night
 from airflow_provider.runtime.compat import scheduled_dates
 from airflow_provider.runtime.provenance import describe_attempt, is_newer, read_provenance
 from airflow_provider.storage.layout import NIGHT_FOLDER, RULES
@@ -84,9 +84,11 @@ class Closing:
         )
         self._chain = Chain(root)
         self._tables: list[NightTable] = []
+        self._vanished: list[str] = []
+        self.is_new = False  # whether the record is of this run
 
-    def run(self) -> tuple[ChainRecord, str]:
-        """Write the evidence, and last the record; return it, and the headline of the night."""
+    def run(self) -> tuple[ChainRecord, dict[str, Any]]:
+        """Write the evidence, and last the record; return it, and what a message says about the night."""
         if self._missing:
             more = len(self._missing) - NAMED_TASKS
             self._log.warning(
@@ -105,7 +107,7 @@ class Closing:
             entry = self._chain.append(functools.partial(self._make_record, counts))
         self._log.info("The record of the night is %s, SHA-256 %s.", entry.uri, entry.sha256)
         stamp(self._chain, entry)
-        return entry, summarize_night(entry.record, counts.documents, counts.verdicts)[2]
+        return entry, describe_night(entry.record, counts.documents, counts.verdicts, self._vanished)
 
     def _make_record(self, counts: NightCounts, head: ChainRecord | None) -> dict[str, Any] | ChainRecord:
         """Return the record that comes after the head, or the one that has closed the night with the same."""
@@ -113,11 +115,12 @@ class Closing:
         revision, nights = find_earlier(self._chain, head, self._key)
         if revision:
             self._check_superseded(revision)
-        if revision and self._is_closed_by(revision):
+        self.is_new = not (revision and self._is_closed_by(revision))
+        if revision and not self.is_new:
             self._log.info("This night is closed already, and no manifest has changed: nothing is added.")
             return revision
         totals = counts.as_dict()
-        compared, vanished, named = self._find_vanished(nights, counts)
+        compared, vanished, self._vanished = self._find_vanished(nights, counts)
         gone = self._find_gone(nights, totals["frameworks"])
         dates = self._find_dates_between(nights)
         warnings = [
@@ -154,7 +157,7 @@ class Closing:
             "totals": totals,
         }
         shown = {**record, "warnings": warnings}
-        page = render_night_page(self._chain, shown, head, counts, nights, named)
+        page = render_night_page(self._chain, shown, head, counts, nights, self._vanished)
         return {**record, "report": self._store_report(page)}
 
     # -- what the night has left
