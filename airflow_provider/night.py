@@ -14,6 +14,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowSkipException,
     BaseOperator,
     TaskGroup,
+    XComArg,
     conf,
     task,
     task_group,
@@ -43,13 +44,14 @@ PARTS: dict[str, Any] = {
     "review": ComplianceReviewAssessmentOperator,
     "group_findings": group_findings,
 }
+LISTED = "listed"  # XCom: how many documents there are
 MAX_REVIEWED = 200  # findings a night that experts are asked about, unless `limit` says otherwise
 # What the night itself sets, or what makes no sense in it.
 RESERVED = frozenset({
     "assessed", "assessment_id", "documents", "dry_run", "findings", "ingested", "only", "reassess",
-    "results", "reviewed", "root", "task_id", "trigger_rule",
+    "results", "reviewed", "root", "sample_of", "task_id", "trigger_rule",
 })  # fmt: skip
-NOT_FOR_GOLDEN = frozenset({"delete_after", "max_failed", "max_submitted", "sample"})  # they come every night
+NOT_FOR_GOLDEN = frozenset({"delete_after", "max_failed", "max_submitted"})  # they come every night
 
 
 def compliance_night(
@@ -59,6 +61,7 @@ def compliance_night(
     frameworks: Any = None,
     review: Literal["changed", "insufficient", "all"] | None = "changed",
     shard_size: int | None = None,
+    sample: int | None = None,
     max_failed: MaxFailed = 0.1,
     golden: Any = None,
     on_drift: Literal["reassess", "fail", "warn"] = "reassess",
@@ -78,6 +81,8 @@ def compliance_night(
     :param review: which findings experts are asked about; None for no review. Needs Airflow 3.1
     :param shard_size: about how many documents a shard has; by default 1,000, and more only if these would be
         more than half as many shards as Airflow maps: `[core] max_map_length`
+    :param sample: process only that many documents, the same every night, for first nights with a service;
+        what is not in the sample has not vanished
     :param max_failed: as of `ComplianceIngestOperator`, for each shard and for all assessments
     :param golden: documents on which experts have decided, which are assessed every night before all others:
         as of `ComplianceJudgeOperator`; a manifest has to end with `.jsonl` or `.ndjson`
@@ -86,15 +91,20 @@ def compliance_night(
     :param options: parameters of the operators inside, for each that has a parameter of that name, and those
         of every Airflow operator, such as `retries` or `pool`
     """
-    if shard_size is not None and shard_size < 1:
-        raise ValueError(f"shard_size must be at least 1, not {shard_size!r}.")
+    for name, number in (("shard_size", shard_size), ("sample", sample)):
+        if number is not None and number < 1:
+            raise ValueError(f"{name} must be at least 1, not {number!r}.")
     folder = f"dt={DATE}/run={{{{ run_id }}}}/"
     night = f"{str(required(destination, 'destination')).rstrip('/')}/{folder}"
     given = _split(options)
     common = {"conn_id": conn_id, "destination": night, "root": destination, "deferrable": True}
     with TaskGroup(group_id, default_args=given["default_args"]) as group:  # type: ignore[arg-type] # attrs loses the type of a converter
         shards = _ListDocumentsOperator(
-            task_id="list_documents", sources=sources, destination=night, shard_size=shard_size
+            task_id="list_documents",
+            sources=sources,
+            destination=night,
+            shard_size=shard_size,
+            sample=sample,
         )
         judge = None
         if golden is not None:
@@ -139,6 +149,7 @@ def compliance_night(
             "destination": night,
             "root": destination,
             "trigger_rule": "all_done",
+            "sample_of": XComArg(shards, LISTED) if sample else None,
             **given["close"],
         }
         close = ComplianceCloseNightOperator(task_id="close", outlets=outlets, **closing)
@@ -201,17 +212,22 @@ class _ListDocumentsOperator(BaseOperator):
     template_fields: Sequence[str] = ("sources", "destination")
     sources = RedactedField()
 
-    def __init__(self, *, sources: Any, destination: str, shard_size: int | None, **kwargs: Any) -> None:
+    def __init__(
+        self, *, sources: Any, destination: str, shard_size: int | None, sample: int | None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.sources = sources
         self.destination = destination
         self.shard_size = shard_size
+        self.sample = sample
 
     @entry_point
     def execute(self, context: Context) -> list[str]:
         """List them."""
         most = conf.getint("core", "max_map_length")
-        return list_shards(self.sources, self.destination, self.shard_size, most)
+        uris, total = list_shards(self.sources, self.destination, self.shard_size, most, self.sample)
+        context["ti"].xcom_push(key=LISTED, value=total)
+        return uris
 
 
 class _AssessShardOperator(ComplianceAssessOperator):

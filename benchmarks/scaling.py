@@ -198,7 +198,7 @@ def show_document(root: Path, documents: int, bits: int) -> None:
 def write_night(root: Path, documents: int, most: int, size: int) -> None:
     """List a night, and write what the tasks of its shards leave."""
     write_list(root, documents)
-    uris = list_shards(f"file://{root}/list.txt", f"file://{root}/dt=1/", size, most)
+    uris, _ = list_shards(f"file://{root}/list.txt", f"file://{root}/dt=1/", size, most)
     outputs = [
         write_shard(root / "dt=1" / f"{number:05}", list(resolve(uri))) for number, uri in enumerate(uris)
     ]

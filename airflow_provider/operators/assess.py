@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.exceptions import ComplianceAssessError, ComplianceError, ComplianceInputError
+from airflow_provider.nights.bulk.budget import parse_limit
 from airflow_provider.operators.base_bulk import ASSESS, BulkRun, ComplianceBulkOperator
 from airflow_provider.runtime.params import as_ids, as_json, required, unique
 from airflow_provider.storage.locations import Location
@@ -49,7 +50,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
 
     template_fields: Sequence[str] = (
         "conn_id", "documents", "frameworks", "payload", "destination", "root",
-        "delete_after", "reassess",
+        "delete_after", "max_submitted", "reassess",
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
         ("documents", "payload", "reassess"), "json"
@@ -160,6 +161,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             run.deadline.at,
             warnings,
             judged_since,
+            parse_limit(self.max_submitted),
         )
         if self.is_dry_run:
             return self._loop.run(task.plan(changed_only=self.changed_only))

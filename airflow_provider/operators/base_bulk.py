@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.exceptions import ComplianceInputError, ComplianceSupersededError
 from airflow_provider.hooks.compliance import check_hook_class
+from airflow_provider.nights.bulk.budget import parse_limit
 from airflow_provider.operators.base import StoringMixin, TimedWaitingOperator, entry_point, is_last_attempt
 from airflow_provider.operators.links import ComplianceReportLink, push_report
 from airflow_provider.runtime.params import MaxFailed, as_seconds, count_allowed, optional
@@ -66,6 +67,9 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         option of that name in the section `[compliance]` of Airflow's configuration, else 16
     :param max_failed: how many items may fail before the task does: a number (`int`), a share from 0.0 to
         1.0 (`float`, 1.0 is all of them), or a percentage such as `"5%"`; by default 0
+    :param max_submitted: how many items the task may submit if earlier nights have some of its documents: a
+        number, a share or a percentage, as `max_failed`. If it would submit more, it submits none, and fails
+        without a retry. By default any number
     :param root: common prefix of the runs that are compared; by default the destination up to its first part
         with a `=` in it, such as `dt=2026-01-01`
     :param delete_after: when to delete the jobs of documents at the service: `"fetch"`, when their texts are
@@ -90,6 +94,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         destination: str,
         concurrency: int = StoringMixin.concurrency,
         max_failed: MaxFailed = 0,
+        max_submitted: MaxFailed | None = None,
         root: str | None = None,
         delete_after: str | None = None,
         document_timeout: timedelta | float = 7200.0,
@@ -102,9 +107,12 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         count_allowed(max_failed, total=0)
         if "{" not in str(delete_after):  # what is rendered later is checked then
             parse_delete_after(delete_after)
+        if "{" not in str(max_submitted):
+            parse_limit(max_submitted)
         self.destination = destination
         self.concurrency = concurrency
         self.max_failed = max_failed
+        self.max_submitted = max_submitted
         self.root = root
         self.delete_after = delete_after
         self.document_timeout = as_seconds(document_timeout, "document_timeout")

@@ -54,7 +54,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
     """
 
     template_fields: Sequence[str] = (
-        "conn_id", "sources", "destination", "file_name_template", "root", "delete_after"
+        "conn_id", "sources", "destination", "file_name_template", "root", "delete_after", "max_submitted"
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"sources": "json"}
     sources = RedactedField()
@@ -171,6 +171,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
 
         :param outdated: jobs in flight of documents that are no longer listed
         """
+        from airflow_provider.nights.bulk.budget import parse_limit
         from airflow_provider.nights.ingest.documents import IngestSteps, text_name
         from airflow_provider.nights.ingest.shards import shard_folder
 
@@ -184,7 +185,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
                 run.destination.fs.invalidate_cache()
                 # With `delete_after`, jobs that the service does not know are meant to be gone.
                 asked = client if self._delete_when() is None else None
-                decided, replaced = await earlier.decide(documents, asked)
+                decided, replaced = await earlier.decide(documents, asked, parse_limit(self.max_submitted))
                 outdated = [*outdated, *replaced]
                 for document in decided:
                     checkpoint.append(document)

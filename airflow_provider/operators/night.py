@@ -12,7 +12,7 @@ from airflow_provider.operators.base_bulk import RETURN_VALUE
 from airflow_provider.operators.links import ComplianceReportLink, forms_url, push_report
 from airflow_provider.redaction.text import sanitize
 from airflow_provider.runtime.compat import task_states
-from airflow_provider.runtime.params import MaxFailed, count_allowed
+from airflow_provider.runtime.params import MaxFailed, count_allowed, optional
 from airflow_provider.storage.layout import common_root
 from airflow_provider.storage.locations import Location
 
@@ -62,13 +62,17 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
         has written record and report: a number, a share such as 0.2, or a percentage; None for any number
     :param retire_after: erase documents that none of the latest nights has had, this number of them, unless
         more than `max_vanished` have vanished; None for never
+    :param sample_of: how many documents there are, if the night has only a sample of them: what is not in it
+        has not vanished, and nothing is retired
     :param on_closed: one or many notifiers of Airflow, or functions of the context, that are called when the
         night is closed, and again when it is closed with something new, such as decisions. `night` in their
         context and templates says what happened; one that fails is a warning
     :param conn_id: the connection to the service, where the jobs of retired documents are deleted
     """
 
-    template_fields: Sequence[str] = ("ingested", "assessed", "reviewed", "destination", "root", "conn_id")
+    template_fields: Sequence[str] = (
+        "ingested", "assessed", "reviewed", "destination", "root", "conn_id", "sample_of"
+    )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
         ("ingested", "assessed", "reviewed"), "json"
     )
@@ -86,6 +90,7 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
         root: str | None = None,
         max_vanished: MaxFailed | None = 0.2,
         retire_after: int | None = None,
+        sample_of: Any = None,
         on_closed: OnClosed | Iterable[OnClosed] = (),
         **kwargs: Any,
     ) -> None:
@@ -113,6 +118,7 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
         self.root = root
         self.max_vanished = max_vanished
         self.retire_after = retire_after
+        self.sample_of = sample_of
 
     @entry_point
     def execute(self, context: Context) -> dict[str, Any]:
@@ -124,11 +130,15 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
         destination = Location.to_write(self.destination)
         root = Location.to_write(common_root(destination.uri) if self.root is None else self.root, "root")
         outputs = Outputs(ingested=self.ingested, assessed=self.assessed, reviewed=self.reviewed)
+        sample_of = optional(self.sample_of)
         self._retire(root, context, None)
         tasks, writers = self._night_tasks()
         states = task_states(context, tasks)
         states |= self._find_causes(context, states)
-        closing = Closing(context, outputs, states, destination, root, self.log, writers)
+        closing = Closing(
+            context, outputs, states, destination, root, self.log, writers,
+            sample_of=None if sample_of is None else int(sample_of),
+        )  # fmt: skip
         closed, night = closing.run()
         result = {**to_result(closed, root), "headline": night["headline"]}
         address = push_report(context["ti"], Location(result["report"]))
@@ -143,7 +153,8 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
             urls = {"report_url": address, "forms_url": forms_url(context["ti"])}
             self._notify(context, {**night, **urls, "report": result["report"]})
         self._check_vanished(closed)
-        self._retire(root, context, closed)
+        if sample_of is None:
+            self._retire(root, context, closed)
         return result
 
     def _notify(self, context: Context, night: dict[str, Any]) -> None:

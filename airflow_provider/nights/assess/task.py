@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from airflow_provider.exceptions import (
     ComplianceStorageDeniedError,
 )
 from airflow_provider.nights.assess.cells import AssessedFramework, Cell, make_cells, make_key
+from airflow_provider.nights.assess.findings import OF_OTHERS
 from airflow_provider.nights.assess.inputs import AssessedDocument
 from airflow_provider.nights.assess.payloads import PayloadTemplate
 from airflow_provider.nights.assess.steps import AssessSteps, read_verdicts
@@ -26,6 +28,7 @@ from airflow_provider.nights.assess.verdicts import (
     read_judged_since,
     to_utc,
 )
+from airflow_provider.nights.bulk.budget import check_budget
 from airflow_provider.nights.bulk.checkpoint import Checkpoint
 from airflow_provider.nights.bulk.items import (
     COMPLETED,
@@ -38,7 +41,9 @@ from airflow_provider.nights.bulk.items import (
 )
 from airflow_provider.nights.index.nights import EarlierNights, estimate_seconds
 from airflow_provider.nights.index.spool import Spool
+from airflow_provider.redaction.text import plural
 from airflow_provider.runtime.event_loop import for_each, in_thread
+from airflow_provider.runtime.params import MaxFailed
 from airflow_provider.runtime.provenance import ATTEMPT_COLUMNS
 from airflow_provider.storage import names
 from airflow_provider.storage.layout import ASSESS_FOLDER, ASSESS_WORK, task_folder
@@ -50,6 +55,7 @@ if TYPE_CHECKING:
 
 KIND = "assess"  # of entries in the index of nights
 ASSESSMENTS = "assessments.jsonl"
+MAX_CAUSES_SHOWN = 5
 REQUESTS_PER_ITEM = 3  # submit, one poll, results
 
 
@@ -71,6 +77,7 @@ class AssessTask:
     :param warnings: about what there is to assess
     :param reassess: since when verdicts on frameworks are carried forward, by id; empty is from now on, and
         None if no one looks at the judge
+    :param max_submitted: see `ComplianceBulkOperator`
     :ivar found: the verdicts on each cell that was assessed
     :ivar judged_since: since when verdicts are by the judge that has drifted last, by framework id
     """
@@ -89,6 +96,7 @@ class AssessTask:
     expires_at: float = 0.0
     warnings: Sequence[str] = ()
     reassess: Mapping[str, str] | None = None
+    max_submitted: MaxFailed | None = None
 
     def __post_init__(self) -> None:
         self.checkpoint = Checkpoint.for_task(
@@ -140,6 +148,8 @@ class AssessTask:
             outdated += [cell.job_id for cell in left_over if not cell.state.is_final]
             await self._read_earlier(known, changed_only=changed_only)
             self._carry_forward(known)
+            if is_new_attempt and self.max_submitted is not None:
+                await in_thread(self._check_budget, self.max_submitted)
             if is_new_attempt:  # after a deferral only when all are completed: there may be many
                 await self.read_known(self.cells)
             documents = {document.source: document.fields for document in self.documents}
@@ -228,6 +238,26 @@ class AssessTask:
                     setattr(cell, name, getattr(before, name))
             elif before:
                 self.checkpoint.append(cell)  # else what was before would count again after a deferral
+
+    def _check_budget(self, limit: MaxFailed) -> None:
+        """Refuse to submit more than allowed, unless this is the first night; blocks."""
+        to_do = [cell for cell in self.cells if cell.state is PENDING]
+
+        def explain() -> Iterator[str]:
+            by_cause = Counter((cell.framework, self.earlier.causes.get(cell.key, "")) for cell in to_do)
+            for (framework, cause), number in by_cause.most_common(MAX_CAUSES_SHOWN):
+                if not cause:
+                    yield f"{framework}: {plural(number)} had no verdict in earlier nights."
+                elif cause in OF_OTHERS:
+                    total = len(self.documents)
+                    yield f"{framework} has changed: {number:,} of {plural(total)} would be assessed again."
+                else:
+                    text = "a new text" if cause == "document" else "the same text"
+                    yield f"{framework}: {plural(number)} with {text} would be assessed again."
+
+        account = self.hook.account_digest
+        if any(entry.account == account for entry in self.nights.entries()):
+            check_budget(limit, len(to_do), len(self.cells), "assessments", explain)
 
     async def read_known(self, cells: Sequence[Cell]) -> bool:
         """Read the verdicts on cells that an earlier attempt has completed; return whether all were there.

@@ -57,6 +57,7 @@ class Closing:
     :param states: of the tasks of the night
     :param writers: tasks that leave a manifest if they succeed
     :param root: where the chain is
+    :param sample_of: how many documents there are, if the night has only a sample of them
     """
 
     def __init__(
@@ -68,6 +69,8 @@ class Closing:
         root: Location,
         log: Any,
         writers: Collection[str] = (),
+        *,
+        sample_of: int | None = None,
     ) -> None:
         check_root(destination, root)
         self._ti, self._dag = context["ti"], context.get("dag")
@@ -84,6 +87,7 @@ class Closing:
         )
         self._chain = Chain(root)
         self._tables: list[NightTable] = []
+        self._sample_of = sample_of
         self._vanished: list[str] = []
         self.is_new = False  # whether the record is of this run
 
@@ -132,6 +136,7 @@ class Closing:
             "gone_frameworks": len(gone),
             "missing": len(self._missing),
             "failed_tasks": len(self._failed),
+            **({} if self._sample_of is None else {"sample_of": self._sample_of}),
         }
         record = {
             "version": RECORD_VERSION,
@@ -265,7 +270,7 @@ class Closing:
     ) -> tuple[dict[str, Any] | None, int, list[str]]:
         """Return the latest earlier night with documents, how many of them vanished, and which."""
         night = next((night for night in nights if _total(night, "documents")), None)
-        if night is None:
+        if night is None or self._sample_of is not None:
             return None, 0, []
         total, lost = int(_total(night, "documents")), 0
         found: dict[str, None] = {}

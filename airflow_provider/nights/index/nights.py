@@ -234,7 +234,7 @@ class EarlierNights:
         self, root: Location, kind: str, night: Night, task: TaskKey, sources: Collection[str] = ()
     ) -> None:
         self.root, self.kind, self.night, self.task = root, kind, night, task
-        self._sources, self._range = sources, HashRange.of(sources)
+        self._sources, self.range = sources, HashRange.of(sources)
         self._read_at = _now()
         self._listed: dict[str, dict[str, list[str]]] = {}
         self._found: dict[str, list[str]] = {}
@@ -305,7 +305,7 @@ class EarlierNights:
 
     @property
     def _blank(self) -> Entry:
-        return Entry(self.root, self.kind, self.night, self.task, "", {}, "", "", "", range=self._range)
+        return Entry(self.root, self.kind, self.night, self.task, "", {}, "", "", "", range=self.range)
 
     def _dates(self, kind: str) -> dict[str, list[str]]:
         """Return the dates of each task with each number of bits; listed once."""
@@ -357,8 +357,8 @@ class EarlierNights:
 
     def _ranges(self, sources: Collection[str], bits: int) -> set[str]:
         """Return which ranges of so many bits may have one of these documents; empty for all."""
-        if sources is self._sources and bits <= self._range.bits:
-            return {self._range.widen(bits).name}
+        if sources is self._sources and bits <= self.range.bits:
+            return {self.range.widen(bits).name}
         return prefixes(sources, bits)
 
     def _find(self, folder: str, ranges: Set[str]) -> list[str]:

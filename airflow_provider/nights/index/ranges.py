@@ -40,6 +40,10 @@ class HashRange(NamedTuple):
         """Return the range of fewer bits that contains it."""
         return HashRange(bits, self.prefix >> (self.bits - bits))
 
+    def has(self, hashed: int) -> bool:
+        """Return whether a hash is in it."""
+        return hashed >> (HASH_BITS - self.bits) == self.prefix
+
     @property
     def name(self) -> str:
         """Name its folder."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceNotFoundError
+from airflow_provider.nights.bulk.budget import check_budget
 from airflow_provider.nights.bulk.checkpoint import Checkpoint
 from airflow_provider.nights.bulk.counts import MAX_FAILURES_SHOWN
 from airflow_provider.nights.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED, SUBMITTED, resume
 from airflow_provider.nights.index.nights import EarlierNights, Entry, latest_rows
+from airflow_provider.nights.index.ranges import hash_of
 from airflow_provider.nights.ingest.documents import Document, columns_of, is_given_up
 from airflow_provider.nights.ingest.outdated import Outdated, find_outdated, read_version
 from airflow_provider.nights.ingest.sources import is_page
@@ -20,6 +23,8 @@ from airflow_provider.nights.reports.ingest import Run, render_report
 from airflow_provider.nights.reports.outcomes import GIVEN_UP
 from airflow_provider.redaction.text import plural
 from airflow_provider.runtime.event_loop import for_each, in_thread
+from airflow_provider.runtime.params import MaxFailed
+from airflow_provider.storage import names
 from airflow_provider.storage.atomic import put
 from airflow_provider.storage.jsonl import Row
 from airflow_provider.storage.locations import Location
@@ -120,7 +125,10 @@ class EarlierDocuments:
     _previous: dict[str, tuple[str, Document]] = field(default_factory=dict, init=False)
 
     async def decide(
-        self, documents: list[Document], client: AsyncComplianceClient | None = None
+        self,
+        documents: list[Document],
+        client: AsyncComplianceClient | None = None,
+        limit: MaxFailed | None = None,
     ) -> tuple[list[Document], list[str]]:
         """Decide once per attempt what is left to do, with documents as earlier attempts have left them.
 
@@ -131,20 +139,19 @@ class EarlierDocuments:
 
         :param client: to ask whether the service still knows the jobs of what is unchanged; None if that
             does not matter
+        :param limit: `max_submitted`, which is checked before the service is asked for anything
         :return: documents of which nothing is left to do now, for the journal; outdated jobs in flight
         """
         texts = await in_thread(self._read_texts, documents) if self.skip_unchanged else {}
         started = (document for document in documents if document.state in (SUBMITTED, COMPLETED))
         outdated = await find_outdated([*started, *texts.values()], 2 * self.concurrency)
-        jobs = {text.job_id for source, text in texts.items() if source not in outdated}
-        forgotten = await find_forgotten(client, jobs, self.log) if client and jobs else set()
         decided, replaced = [], set()
         for number, document in enumerate(documents):
             text, reason = texts.get(document.source), outdated.get(document.source)
             if document.state in (PENDING, SKIPPED):
                 # A source that is gone after its document was skipped has not changed.
                 is_same = reason is None or (reason is Outdated.GONE and document.state is SKIPPED)
-                if not text or not is_same or text.job_id in forgotten:
+                if not text or not is_same:
                     documents[number] = document.reset()
                 elif not _has_same_text(document, text):
                     documents[number] = text
@@ -157,7 +164,52 @@ class EarlierDocuments:
                 replaced |= set() if document.state.is_final else {document.job_id}
         if self.give_up_after:
             decided += await self._give_up(documents, self.give_up_after)
+        if limit is not None:
+            await in_thread(self._check_budget, documents, limit, set(outdated), set())
+        jobs = {text.job_id for source, text in texts.items() if source not in outdated}
+        if client and jobs and (forgotten := await find_forgotten(client, jobs, self.log)):
+            for number, document in enumerate(documents):
+                if document.state is SKIPPED and document.job_id in forgotten:
+                    documents[number] = document.reset()
+            decided = [document for document in decided if document.job_id not in forgotten]
+            if limit is not None:
+                await in_thread(self._check_budget, documents, limit, set(outdated), forgotten)
         return decided, sorted(replaced - {document.job_id for document in documents})
+
+    def _check_budget(
+        self, documents: Sequence[Document], limit: MaxFailed, changed: Set[str], forgotten: Set[str]
+    ) -> None:
+        """Refuse to submit more than allowed, unless no earlier night has any document; blocks.
+
+        :param changed: sources that are not what they were
+        :param forgotten: jobs that the service does not know any more
+        """
+        to_send = [document.source for document in documents if document.state is PENDING]
+        entries = [entry for entry in self.nights.entries() if entry.account == self.account]
+        latest = [entry for entry in entries if entry.night.at == entries[0].night.at]
+
+        def explain() -> Iterator[str]:
+            own = self.nights.range
+            rows = {str(row["source"]) for entry in latest for row in entry.rows(MANIFEST_TABLE)}
+            before = {source for source in rows if own.has(hash_of(source))}
+            new = set(to_send) - before
+            gone = before - {document.source for document in documents}
+            if new:
+                yield f"{plural(len(new))} of them are new: the latest night had none of that address."
+            if gone:
+                yield f"{plural(len(gone))} of that night are gone."
+            if Counter(map(names.name_in, new)) & Counter(map(names.name_in, gone)):
+                yield "Some have the same file names below another prefix: was it renamed?"
+            again = changed.intersection(to_send) - new
+            if again:
+                yield f"{plural(len(again))} changed since."
+            if forgotten:
+                yield f"The service no longer knows the jobs of {plural(len(forgotten))}."
+            if len(to_send) > len(new) + len(again) + len(forgotten):
+                yield "Others failed that night, or are web pages that are due again."
+
+        if entries:
+            check_budget(limit, len(to_send), len(documents), "documents", explain)
 
     def _read_texts(self, documents: Iterable[Document]) -> dict[str, Document]:
         """Return the latest text of each document to be decided, as a skipped one points to it; blocks.

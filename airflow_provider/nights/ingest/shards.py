@@ -83,8 +83,12 @@ def _hash(source: str) -> int:
     return hash_of(redact(normalize(source)))
 
 
-def list_shards(sources: Any, destination: str, size: int | None, most: int) -> list[str]:
-    """List all documents in constant memory; write a list file for each shard, and return their URIs.
+def list_shards(
+    sources: Any, destination: str, size: int | None, most: int, sample: int | None = None
+) -> tuple[list[str], int]:
+    """List all documents in constant memory; write a list file for each shard.
+
+    Returns the URIs of the files, and how many documents there are.
 
     A file is never changed. If the task is cleared, it writes other files, but of as many shards as before,
     and each has its place, so that each document finds what was done with it.
@@ -93,14 +97,14 @@ def list_shards(sources: Any, destination: str, size: int | None, most: int) -> 
     :param destination: of the night; the files go below `_work/`
     :param size: about how many documents a shard has; None for as many as Airflow needs it to have
     :param most: how many shards Airflow maps
+    :param sample: list only that many documents: those with the smallest hashes, so the same every night
     """
     from airflow_provider.redaction.text import plural  # not while a DAG is parsed
 
     folder = Location.to_write(destination) / SHARDS
     with TemporaryDirectory(prefix="shards-") as temporary:
         buckets = _Buckets(Path(temporary))
-        for found in find_sources(sources):
-            buckets.add(found)
+        total = _add_all(buckets, find_sources(sources), sample)
         if not buckets.total:
             raise ComplianceInputError(
                 "There are no documents: `sources` lists nothing. Check the path, and whether it can be read."
@@ -114,8 +118,25 @@ def list_shards(sources: Any, destination: str, size: int | None, most: int) -> 
                 folder,
             )
         uris = _write(folder / f"{1 << bits:05}", bits, buckets)
-    log.info("Listed %s in %s below '%s'.", plural(buckets.total), plural(len(uris), "shard"), folder)
-    return uris
+    what = plural(total) if sample is None else f"a sample of {buckets.total:,} of {plural(total)}"
+    log.info("Listed %s in %s below '%s'.", what, plural(len(uris), "shard"), folder)
+    return uris, total
+
+
+def _add_all(buckets: _Buckets, documents: Iterator[Found], sample: int | None) -> int:
+    """Add documents to the buckets, or a sample of them; return how many there are."""
+    total, kept = 0, dict[int, list[Found]]()
+    for total, found in enumerate(documents, 1):
+        if sample is None:
+            buckets.add(found)
+            continue
+        kept.setdefault(_hash(found.source), []).append(found)
+        if len(kept) > 2 * sample:
+            kept = {hashed: kept[hashed] for hashed in sorted(kept)[:sample]}
+    for hashed in sorted(kept)[: sample or 0]:
+        for found in kept[hashed]:
+            buckets.add(found)
+    return total
 
 
 def _choose_bits(folder: Location, total: int, size: int | None, most: int) -> int:

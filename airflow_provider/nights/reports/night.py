@@ -89,6 +89,8 @@ def summarize_night(record: Mapping[str, Any], documents: OutcomeStats, verdicts
 
 def _find_problems(record: Mapping[str, Any], documents: OutcomeStats) -> Iterator[Summary]:
     """Yield what is wrong with a night, apart from its documents and verdicts."""
+    if (listed := record["totals"].get("sample_of")) is not None:
+        yield "idle", "A sample", f"A sample of {documents.total:,} of {plural(listed)}."
     if missing := record["missing"]:
         more = f" and {len(missing) - 1:,} more" if missing[1:] else ""
         tasks = f"{plural(len(missing), 'task')} of this night left no manifest"

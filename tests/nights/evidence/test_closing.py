@@ -561,3 +561,14 @@ def test_dates_of_the_schedule_without_a_night_are_named(
     named = [[date[:10] for date in entry.record["dates_without_night"]] for entry in nights.entries]
     assert named == [[], expected, []]
     assert [entry.record["warnings"] for entry in nights.entries] == [0, int(bool(expected)), 0]
+# -- a sample
+
+
+def test_nothing_vanishes_and_nothing_is_retired_in_a_night_with_a_sample(nights: Nights) -> None:
+    nights.close(1, ingested=nights.ingested("1", a="COMPLETED", b="COMPLETED", c="COMPLETED"))
+    given = {"ingested": nights.ingested("2", b="COMPLETED"), "retire_after": 1, "max_vanished": 0}
+    result = nights.close(2, **given, sample_of="3")
+    assert (result["vanished"], result["sample_of"]) == (0, 3)
+    assert result["headline"].startswith("A sample of 1 of 3 documents.")
+    assert "kind" not in nights.entries[-1].record
+    assert "sample_of" not in nights.entries[0].record["totals"]
