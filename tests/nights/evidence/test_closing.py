@@ -561,6 +561,8 @@ def test_dates_of_the_schedule_without_a_night_are_named(
     named = [[date[:10] for date in entry.record["dates_without_night"]] for entry in nights.entries]
     assert named == [[], expected, []]
     assert [entry.record["warnings"] for entry in nights.entries] == [0, int(bool(expected)), 0]
+
+
 # -- a sample
 
 
