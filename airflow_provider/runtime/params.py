@@ -144,8 +144,8 @@ def outputs_of(given: Any, what: str) -> Iterator[Any]:
             )
         else:
             yield optional(text)
-    elif given is None or isinstance(given, Mapping):
-        yield given
+    elif is_nothing(given) or isinstance(given, Mapping):
+        yield optional(given)
     elif isinstance(given, Iterable) and not isinstance(given, bytes):
         # One request for all outputs of a mapped task, not one for each.
         for output in given[:] if isinstance(given, Sequence) else given:
@@ -160,7 +160,16 @@ def optional(given: Any) -> Any:
     """Return the value, or None if a template has rendered nothing."""
     if isinstance(given, str):
         return None if given.strip() in ("", "None", "null", '""') else given.strip()
-    return given
+    return None if is_nothing(given) else given
+
+
+def is_nothing(given: Any) -> bool:
+    """Return whether a task has left nothing.
+
+    Airflow 3.1 has a mark of its own for a mapped instance without output. Not needed when 3.2 is the oldest
+    supported version.
+    """
+    return given is None or type(given).__name__ == "ArgNotSet"
 
 
 def parse_value(text: str, what: str) -> Any:

@@ -12,7 +12,7 @@ import pytest
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.nights.assess.inputs import read_documents
 from airflow_provider.nights.assess.payloads import PayloadTemplate
-from airflow_provider.runtime.params import as_id, as_json, as_seconds, as_str_list
+from airflow_provider.runtime.params import as_id, as_json, as_seconds, as_str_list, optional, outputs_of
 
 
 class MappedOutputs(Sequence[Any]):
@@ -33,6 +33,15 @@ class MappedOutputs(Sequence[Any]):
 def test_outputs_of_mapped_tasks_are_plain_json_at_any_depth() -> None:
     payload = {"contentUuids": MappedOutputs("a", "b"), "deep": [({"x": MappedOutputs("c")},)]}
     assert as_json(payload, "payload") == {"contentUuids": ["a", "b"], "deep": [[{"x": ["c"]}]]}
+
+
+class ArgNotSet:
+    """What Airflow 3.1 gives for an instance of a mapped task group that has left nothing."""
+
+
+def test_an_instance_that_left_nothing_counts_as_nothing_on_every_airflow() -> None:
+    assert list(outputs_of([ArgNotSet(), {"a": 1}, None], "documents")) == [None, {"a": 1}, None]
+    assert optional(ArgNotSet()) is None
 
 
 def test_outputs_of_a_mapped_task_are_one_request() -> None:

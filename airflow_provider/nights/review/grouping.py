@@ -153,8 +153,10 @@ def _parse(value: Any) -> tuple[list[str], list[Mapping[str, Any]]]:
     """Return the tables of assess tasks and the forms of `group_findings` that a parameter names."""
     tables: list[str] = []
     forms: list[Mapping[str, Any]] = []
-    for output in outputs_of(value, "findings"):
-        if isinstance(required(output, "findings"), str):
+    for output in outputs_of(required(value, "findings"), "findings"):
+        if output is None:
+            continue  # an instance that was skipped, or has failed
+        if isinstance(output, str):
             tables.append(output)
         elif isinstance(output.get("form"), str):
             forms.append(output)

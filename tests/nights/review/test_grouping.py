@@ -160,7 +160,7 @@ def test_nothing_is_nothing_to_ask(given: Any) -> None:
     ("given", "message"),
     [
         (None, "Missing findings: it is None"),
-        ("None", "Missing findings: it is None"),
+        ("None", "Missing findings: it is 'None'"),
         ({"manifest": "x"}, "findings contains dict .manifest.: use the result of an assess task"),
         ({"form": None}, "findings contains dict"),
         (7, "findings contains int: use"),
