@@ -6,15 +6,13 @@ from collections import Counter
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "airflow_provider"
-# Lines without the emulator. What a feature adds, another change has to take away, or this says why not:
-# shards by ranges of hashes, a judge of its own, what stands after an expert's decision, and an erasure that
-# depends on no service have added 2,000; what an erasure may change in the evidence, and what a backup brings
-# back, 150 more;
-# names of shards, numbered forms, and pages that lead to the latest record of a run, 60 more.
-# What the nights say about a document, dates without a night, and damaged tables in an erasure, 105 more.
-# Blocks of findings, listings of texts in all object stores, and a judge that no shard misses have added 97.
-# A payload that does not say which framework is meant: 17.
-MAX_LINES = 30_568
+# Lines without the emulator. What a feature adds, another change has to take away, or this says why not. Since
+# 28,100: shards by ranges of hashes, a judge of its own, what stands after an expert's decision, and an erasure
+# that depends on no service (2,000); erasures in the evidence, and backups (150); names of shards, numbered
+# forms, the latest record of a run (60); what the nights say about a document, dates without a night, damaged
+# tables (105); blocks of findings, listings in all stores (97); the morning message, a limit of submits, a
+# sample (310).
+MAX_LINES = 30_860
 
 
 def test_package_does_not_outgrow_its_limit() -> None:

@@ -200,7 +200,7 @@ class EarlierDocuments:
                 yield f"{plural(len(gone))} of that night are gone."
             if Counter(map(names.name_in, new)) & Counter(map(names.name_in, gone)):
                 yield "Some have the same file names below another prefix: was it renamed?"
-            again = changed.intersection(to_send) - new
+            again = {*changed} & {*to_send} - new
             if again:
                 yield f"{plural(len(again))} changed since."
             if forgotten:

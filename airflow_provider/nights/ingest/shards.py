@@ -126,7 +126,8 @@ def list_shards(
 def _add_all(buckets: _Buckets, documents: Iterator[Found], sample: int | None) -> int:
     """Add documents to the buckets, or a sample of them; return how many there are."""
     total, kept = 0, dict[int, list[Found]]()
-    for total, found in enumerate(documents, 1):
+    for found in documents:
+        total += 1
         if sample is None:
             buckets.add(found)
             continue

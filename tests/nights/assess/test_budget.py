@@ -50,7 +50,9 @@ def test_a_framework_that_changed_is_not_paid_for_before_someone_agrees(
 def test_new_texts_are_counted_for_each_framework(service: Emulator, nights: Nights) -> None:
     run(nights, TEXTS, 1)
     changed = {source: f"{text} Amended." for source, text in TEXTS.items()}
-    with pytest.raises(AirflowFailException, match="DORA: 4 documents with a new text would be assessed again"):
+    with pytest.raises(
+        AirflowFailException, match="DORA: 4 documents with a new text would be assessed again"
+    ):
         run(nights, changed, 1)
     with pytest.raises(AirflowFailException, match="GDPR: 1 document had no verdict in earlier nights"):
         run(nights, {**TEXTS, "in/new.pdf": "New."}, 1)

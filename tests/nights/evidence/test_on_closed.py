@@ -248,7 +248,7 @@ def test_the_recipe_for_mail_attaches_the_report(
     result = close(nights, recipe("mail.py")["mail_report"])
     message = message_from_string(got[0])
     assert str(make_header(decode_header(str(message["Subject"])))).startswith("2026-03-01: ")
-    body, attached = message.get_payload()
-    assert HEADLINE in body.get_payload(decode=True).decode()  # type: ignore[union-attr]  # bytes
+    _, body, attached = message.walk()
+    assert HEADLINE.encode() in bytes(body.get_payload(decode=True))
     report = Path(result["report"].removeprefix("file://")).read_bytes()
-    assert attached.get_payload(decode=True).splitlines() == report.splitlines()  # type: ignore[union-attr]
+    assert bytes(attached.get_payload(decode=True)).splitlines() == report.splitlines()

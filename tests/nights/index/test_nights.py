@@ -363,7 +363,7 @@ def test_a_shard_reads_what_is_its_own_however_many_shards_there_are(
     first._sources = {*first._sources, new}
     assert found(first, new) == {}
     assert len(read) == 5
-    assert {path.split("/")[-2] for path in read} == {first._range.name, first._range.widen(5).name}
+    assert {path.split("/")[-2] for path in read} == {first.range.name, first.range.widen(5).name}
 
 
 def test_an_attempt_with_other_documents_replaces_the_entry_of_the_one_before(tmp_path: Path) -> None:

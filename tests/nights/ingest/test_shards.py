@@ -54,9 +54,9 @@ def test_a_cleared_lister_leaves_each_document_in_its_place(
 
 
 def test_a_cleared_lister_loses_no_shard_whose_list_is_gone(tmp_path: Path) -> None:
-    before = documents(uris := list_shards(PAGES, f"file://{tmp_path}/", 3, MOST))
+    before = documents(uris := shards_of(PAGES, f"file://{tmp_path}/", 3, MOST))
     Path(uris[2].removeprefix("file://")).unlink()
-    assert documents(list_shards(PAGES, f"file://{tmp_path}/", 3, MOST)) == before
+    assert documents(shards_of(PAGES, f"file://{tmp_path}/", 3, MOST)) == before
 
 
 def test_spellings_of_one_document_are_in_one_chunk() -> None:
