@@ -6,12 +6,12 @@ from collections import Counter
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "airflow_provider"
-# Lines without the emulator. What a feature adds, another change has to take away, or this says why not. Since
-# 28,100: shards by ranges of hashes, a judge of its own, what stands after an expert's decision, and an erasure
-# that depends on no service (2,000); erasures in the evidence, and backups (150); names of shards, numbered
-# forms, the latest record of a run (60); what the nights say about a document, dates without a night, damaged
-# tables (105); blocks of findings, listings in all stores (97); the morning message, a limit of submits, a
-# sample (310).
+# Lines without the emulator. What a feature adds, another change has to take away, or this says why not.
+# Since 28,100: shards by ranges of hashes, a judge of its own, what stands after an expert's decision, and
+# an erasure that depends on no service (2,000); erasures in the evidence, and backups (150); names of
+# shards, numbered forms, the latest record of a run (60); what the nights say about a document, dates
+# without a night, damaged tables (105); blocks of findings, listings in all stores (97); the morning
+# message, a limit of submits, a sample (310).
 MAX_LINES = 30_860
 
 
