@@ -234,7 +234,7 @@ def test_change_is_attributed_to_its_criterion(cause: str, criterion: str, becau
 def test_a_row_has_the_columns_of_its_cell_and_its_verdict(origin: dict[str, str] | None) -> None:
     cell = Cell(
         "k", "a-1", source="in/a", uuid="u", text_sha256="t", framework_id="1", framework="DORA",
-        framework_fingerprint="f", carried_from=origin, because="document",
+        framework_fingerprint="f", carried_from=origin, because="document", account="c",
     )  # fmt: skip
     (verdict,) = to_verdicts([Finding(7, "Exit", "missing", "Why.", 0.5, "D-1")])
     decision = {"expert": "e", "expert_category": SUFFICIENT, "expert_rationale": "r", "decided_at": "d"}
@@ -249,7 +249,7 @@ def test_a_row_has_the_columns_of_its_cell_and_its_verdict(origin: dict[str, str
         "night": "n2", "source": "in/a", "uuid": "u", "text_path": "s3://b/a.txt", "text_sha256": "t",
         "cell": cell.digest, "framework_id": "1", "framework": "DORA", "framework_fingerprint": "f",
         "assessment_id": "a-1", "carried": origin is not None, "because": "document", **seen,
-        "text_change": None,
+        "text_change": None, "account": "c",
     }  # fmt: skip
     (same,) = finding_rows(cell, [verdict | {"changed_from": None}], "n2")
     assert same["because"] is None
