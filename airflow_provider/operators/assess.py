@@ -7,9 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.exceptions import ComplianceAssessError, ComplianceError, ComplianceInputError
-from airflow_provider.nights.bulk.budget import parse_limit
 from airflow_provider.operators.base_bulk import ASSESS, BulkRun, ComplianceBulkOperator
-from airflow_provider.runtime.params import as_ids, as_json, required, unique
+from airflow_provider.runtime.params import as_ids, as_json, parse_limit, required, unique
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind
 

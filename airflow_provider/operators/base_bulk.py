@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.exceptions import ComplianceInputError, ComplianceSupersededError
 from airflow_provider.hooks.compliance import check_hook_class
-from airflow_provider.nights.bulk.budget import parse_limit
 from airflow_provider.operators.base import StoringMixin, TimedWaitingOperator, entry_point, is_last_attempt
 from airflow_provider.operators.links import ComplianceReportLink, push_report
-from airflow_provider.runtime.params import MaxFailed, as_seconds, count_allowed, optional
+from airflow_provider.runtime.params import MaxFailed, as_seconds, count_allowed, optional, parse_limit
 from airflow_provider.storage.layout import common_root
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.deadlines import Deadline

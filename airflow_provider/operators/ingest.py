@@ -12,7 +12,7 @@ from airflow_provider.nights.ingest.shards import chunk, find_shard
 from airflow_provider.operators.base_bulk import FETCH, BulkRun, ComplianceBulkOperator
 from airflow_provider.redaction.addresses import redact_all
 from airflow_provider.redaction.text import redact_text
-from airflow_provider.runtime.params import RedactedField, as_list, read_number, required
+from airflow_provider.runtime.params import RedactedField, as_list, parse_limit, read_number, required
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.kinds import JOBS, JobKind
 
@@ -171,7 +171,6 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
 
         :param outdated: jobs in flight of documents that are no longer listed
         """
-        from airflow_provider.nights.bulk.budget import parse_limit
         from airflow_provider.nights.ingest.documents import IngestSteps, text_name
         from airflow_provider.nights.ingest.shards import shard_folder
 

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from fractions import Fraction
 from typing import Any
@@ -276,6 +277,17 @@ def count_allowed(max_failed: MaxFailed, total: int, name: str = "max_failed") -
         f"{name} must be a number (int, at least 0), a share from 0.0 to 1.0 (float) or a percentage "
         f"such as '5%', not {max_failed!r}."
     )
+
+
+def parse_limit(given: Any) -> MaxFailed | None:
+    """Return `max_submitted` as a number, a share or a percentage, which a template may have rendered."""
+    limit: MaxFailed | None = optional(given)
+    if isinstance(limit, str) and not limit.endswith("%"):
+        with suppress(ValueError):  # the check below says what is valid
+            limit = int(limit) if limit.isdecimal() else float(limit)
+    if limit is not None:
+        count_allowed(limit, total=0, name="max_submitted")
+    return limit
 
 
 def read_option(name: str) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from fsspec.asyn import sync
 from fsspec.implementations import local
 
 from airflow_provider.exceptions import ComplianceError
@@ -139,6 +138,8 @@ def list_pages(
 
 def _list_pages_of_others(fs: Any, folder: str, start: str) -> Iterator[list[dict[str, Any]]]:
     """List what a folder in Google Cloud Storage or Azure contains, without its folders."""
+    from fsspec.asyn import sync  # not to parse a DAG
+
     bucket, _, prefix = folder.partition("/")
     prefix, token = f"{prefix}/" if prefix else "", ""
     while True:

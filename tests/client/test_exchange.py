@@ -177,10 +177,10 @@ def test_basic_credentials_are_quoted_and_blanked_out_in_an_echo() -> None:
     one = exchange(call, client_secret=SecretStr("p w & more"))
     header = one.next_request(None).headers["Authorization"]
     assert header == f"Basic {b64encode(b'a%3Ab:p+w').decode()}"
-    echo = b64encode(b"partner:p+w+%26+more")
+    echo = b"Authorization: Basic " + b64encode(b"partner:p+w+%26+more")
     with pytest.raises(exc.ComplianceRefusedError) as caught:
         one.evaluate(response(400, b'{"message": "' + echo + b'"}'))
-    assert echo.decode()[10:-4] not in f"{caught.value}{caught.value.body}"
+    assert echo.decode()[30:-4] not in f"{caught.value}{caught.value.body}"
 
 
 FORGED = "bad\r\n[2026] INFO - all is well \x1b[2K \u202e."

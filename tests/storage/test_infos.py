@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider.storage import infos
-from airflow_provider.storage.infos import MIN_FOUND, find_infos
+from airflow_provider.storage.infos import MIN_FOUND, MIN_OBJECTS, find_infos
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.sources import fingerprint, version_in
 
@@ -28,14 +28,24 @@ class Listing:
         self.requests: list[str] = []
         self.error: Exception | None = None
 
-    def call_s3(self, method: str, *, Bucket: str, Prefix: str, Delimiter: str, StartAfter: str) -> Any:  # noqa: N803 - S3's names
+    def call_s3(
+        self,
+        method: str,
+        *,
+        Bucket: str,  # noqa: N803 - S3's names
+        Prefix: str,  # noqa: N803
+        Delimiter: str,  # noqa: N803
+        StartAfter: str,  # noqa: N803
+        ContinuationToken: str = "",  # noqa: N803
+    ) -> Any:
         assert (method, Bucket, Delimiter) == ("list_objects_v2", "b", "/")
-        self.requests.append(StartAfter)
+        start = ContinuationToken or StartAfter
+        self.requests.append(start)
         if self.error:
             raise self.error
         entries: dict[str, bool] = {}
         for key in self.keys:
-            if key.startswith(Prefix) and key > StartAfter:
+            if key.startswith(Prefix) and key > start:
                 name, slash, _ = key.removeprefix(Prefix).partition("/")
                 entries[f"{Prefix}{name}{slash}"] = bool(slash)
         page = list(entries.items())[:PAGE]
@@ -45,6 +55,7 @@ class Listing:
             ],
             "CommonPrefixes": [{"Prefix": key} for key, is_folder in page if is_folder],
             "IsTruncated": len(entries) > PAGE,
+            "NextContinuationToken": page[-1][0] if page else "",
         }
 
 
@@ -66,7 +77,8 @@ NIGHTS = [*texts(50), *texts(50, "dt=2/"), *texts(50, "")]
     [
         ([*texts(450), "dt=1/_work/a", "dt=1/_work/b", "dt=2/000000.txt"], texts(450), 450, 5),
         (NIGHTS, NIGHTS, 150, 3),
-        (texts(MIN_FOUND), texts(MIN_FOUND - 1), 0, 0),  # a few are not worth a listing
+        (texts(MIN_FOUND), texts(MIN_OBJECTS - 1), 0, 0),  # a few are not worth a listing
+        (texts(MIN_FOUND), texts(MIN_OBJECTS), MIN_OBJECTS, 1),
         (texts(MIN_FOUND), texts(MIN_FOUND), MIN_FOUND, 1),
         (texts(20_000), texts(20_000)[::50], 2, 1),  # a folder that shards share is not listed to its end
         ([*texts(60), *(f"dt=1/000030/{number}" for number in range(1000))], texts(60), 60, 1),

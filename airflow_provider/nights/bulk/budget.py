@@ -3,22 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.runtime.params import MaxFailed, count_allowed, optional
-
-
-def parse_limit(given: Any) -> MaxFailed | None:
-    """Return `max_submitted` as a number, a share or a percentage, which a template may have rendered."""
-    limit: MaxFailed | None = optional(given)
-    if isinstance(limit, str) and not limit.endswith("%"):
-        with suppress(ValueError):  # the check below says what is valid
-            limit = int(limit) if limit.isdecimal() else float(limit)
-    if limit is not None:
-        count_allowed(limit, total=0, name="max_submitted")
-    return limit
+from airflow_provider.runtime.params import MaxFailed, count_allowed
 
 
 def check_budget(

@@ -30,7 +30,7 @@ from airflow_provider.nights.evidence.tables import NightTable, below, is_below,
 from airflow_provider.nights.evidence.timestamps import stamp
 from airflow_provider.nights.evidence.totals import NightCounts
 from airflow_provider.nights.index.nights import Night
-from airflow_provider.nights.reports.message import describe_night
+from airflow_provider.nights.reports.night import describe_night
 from airflow_provider.runtime.compat import scheduled_dates
 from airflow_provider.runtime.provenance import describe_attempt, is_newer, read_provenance
 from airflow_provider.storage.layout import NIGHT_FOLDER, RULES

@@ -1,4 +1,4 @@
-"""The report of a whole night: all shards of ingestion and assessment, compared with earlier nights."""
+"""The report of a whole night, compared with earlier nights, and what a message about it says."""
 
 from __future__ import annotations
 
@@ -9,13 +9,24 @@ from typing import Any
 
 from airflow_provider.nights.reports.judge import JudgeStats
 from airflow_provider.nights.reports.outcomes import OutcomeStats
-from airflow_provider.nights.reports.page import Summary, render, summarize
+from airflow_provider.nights.reports.page import (
+    CAUSES,
+    Summary,
+    limit_source,
+    render,
+    standing,
+    summarize,
+    verdict_words,
+)
 from airflow_provider.nights.reports.trend import JUDGE_CHARTS, TrendPoint, plot_trend
 from airflow_provider.nights.reports.verdicts import VerdictCounts
-from airflow_provider.redaction.text import plural, sanitize
+from airflow_provider.redaction.addresses import redact
+from airflow_provider.redaction.text import plural, redact_text, sanitize
 
 SALT_BYTES = 16  # so that the hash of a page confirms no name once the page is gone
 MAX_TREND_NIGHTS = 30  # this one included
+MAX_TOLD = 10  # verdicts that got worse, in a message
+MAX_NAMED = 20  # in a message: tasks without output, and documents that vanished
 KINDS = {
     "ingest": "Manifests of ingestion",
     "assess": "Assessments",
@@ -70,6 +81,52 @@ def render_night(
         },
         command=f"python -m airflow_provider verify {root}",
     )
+
+
+def describe_night(
+    record: Mapping[str, Any],
+    documents: OutcomeStats,
+    verdicts: VerdictCounts,
+    vanished: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return what a message about a closed night says, for templates of notifiers; without secrets.
+
+    :param record: of the night
+    :param vanished: the documents of an earlier night that are not among tonight's
+    """
+    tone, status, headline = summarize_night(record, documents, verdicts)
+    worse = [change for change in verdicts.changes if change.effect == "worse"][:MAX_TOLD]
+    return {
+        "date": str(record["night"])[:10],
+        "dag_id": record["dag_id"],
+        "run_id": record["run_id"],
+        "revision": record["revision"],
+        "tone": tone,
+        "status": status,
+        "headline": headline,
+        "counts": dict(record["totals"]),
+        "changes": [
+            {
+                "document": limit_source(redact(change.sources[0])),
+                "documents": change.total,
+                "framework": sanitize(change.row.get("framework"), 100),
+                "criterion": sanitize(change.row.get("criterion"), 100),
+                "before": verdict_words(change.row.get("changed_from")),
+                "now": verdict_words(standing(change.row)),
+                "because": CAUSES.get(str(change.row.get("because")), ""),
+                "decision": change.state,
+            }
+            for change in worse
+        ],
+        "failed": [
+            {"reason": reason, "documents": kind.total, "document": redact_text(kind.sources[0])}
+            for reasons in (documents.reasons, verdicts.reasons)
+            for reason, kind in reasons.most_common
+        ],
+        "missing": [f"{instance}: {advise(instance)}" for instance in record["missing"][:MAX_NAMED]],
+        "vanished": [limit_source(redact(source)) for source in vanished[:MAX_NAMED]],
+        "open": record["totals"]["open"],
+    }
 
 
 def advise(instance: object) -> str:
