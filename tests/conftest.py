@@ -27,6 +27,7 @@ from airflow_provider.client.base import SharedState, reset_shared_state
 from airflow_provider.client.http.network import tls_context
 from airflow_provider.client.settings import Settings
 from airflow_provider.waiting import refusals, rules
+from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
 from tests.support.attempts import Attempts, TaskInstance
 from tests.support.callers import CALLERS, AsyncCaller, SyncCaller
 from tests.support.service import Service
@@ -34,6 +35,7 @@ from tests.support.values import settings_for
 from tests.support.virtual_time import VirtualTimeLoop
 
 FIRST_INTERVAL_SECONDS = 0.02  # between polls in real time; longer as a wait gets older
+USUAL_INTERVAL_SECONDS = max(1.0, JOBS.min_interval, ASSESSMENTS.min_interval)  # what a failing wait has, too
 
 
 def pytest_collection_finish() -> None:
@@ -100,7 +102,7 @@ def _polls_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     def next_poll_time(
         now: float, since: float, poll_interval: float, min_interval: float = 1.0, **kwargs: float
     ) -> float:
-        if min_interval <= 1.0 and _is_real_time():  # longer ones are what a test is about
+        if min_interval <= USUAL_INTERVAL_SECONDS and _is_real_time():  # longer ones are what a test is about
             min_interval = min(min_interval, FIRST_INTERVAL_SECONDS)
         return original(now, since, poll_interval, min_interval, **kwargs)
 

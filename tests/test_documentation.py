@@ -19,7 +19,10 @@ from airflow.providers.common.compat.sdk import DAG
 from packaging.version import Version
 
 from airflow_provider import exceptions
+from airflow_provider.client.models import ContentJob
+from airflow_provider.client.profile import FIELDS
 from airflow_provider.client.settings import Settings
+from airflow_provider.emulator.settings import OPERATIONS
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.content import ComplianceContentOperator
 from airflow_provider.operators.framework import ComplianceListFrameworksOperator
@@ -67,6 +70,12 @@ def test_the_page_of_the_connection_names_every_extra() -> None:
     table = PAGES["connection.md"]
     assert not [name for name in CONNECTION_FIELDS if f"`{name}`" not in table]
     assert not [field["label"] for field in CONNECTION_FIELDS.values() if field["label"] not in table]
+
+
+def test_pages_name_every_field_of_a_job_and_of_a_profile_and_every_operation_of_the_emulator() -> None:
+    assert not [name for name in FIELDS if f"`{name}`" not in PAGES["connection.md"]]
+    assert not [name for name in ContentJob.model_fields if f"`{name}`" not in PAGES["content.md"]]
+    assert not [name for name in OPERATIONS if f"`{name}`" not in PAGES["emulator.md"]]
 
 
 def test_the_page_of_the_hook_names_every_operation() -> None:

@@ -17,7 +17,8 @@ from tests.emulator.raw import CONTENT, Raw, claims_of
 
 Send = Callable[[Raw, Emulator, Site], Response]
 FEEDBACK = "/api/v1/assessmentFeedback"
-PENDING_PAGE = load("job-url-completed") | {"status": "PENDING", "completedAt": None, "fetchedAt": None}
+OF_A_PAGE = {name: load("job-url-completed")[name] for name in ("sourceType", "sourceUrl", "fileName")}
+PENDING_PAGE = load("job-pending") | OF_A_PAGE
 
 
 def has_status(status: str) -> Send:
@@ -66,7 +67,7 @@ ANSWERS: dict[str, tuple[Send, int, Any]] = {
     "batch of several": (
         lambda raw, *_: ask_batch(raw, raw.submit(), raw.submit(b"%PDF-1.4 broken")),
         200,
-        "batch-status-answer",
+        [load("job-completed"), load("job-failed")],
     ),
     "batch of a page": (
         lambda *given: ask_batch(given[0], submit_page(*given).json()["uuid"]),
@@ -113,7 +114,7 @@ def test_the_answer_is_as_the_contract_says(raw: Raw, service: Emulator, site: S
 def test_every_sample_is_compared() -> None:
     requests = {path.stem for path in FOLDER.glob("*-request*.json")}
     answers = {row[2] for row in ANSWERS.values() if isinstance(row[2], str)}
-    in_lists = {"job-completed", "job-url-completed"}
+    in_lists = {"job-completed", "job-failed", "job-url-completed"}
     assert {path.stem for path in FOLDER.glob("*.json")} == requests | answers | in_lists
 
 

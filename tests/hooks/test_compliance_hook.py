@@ -13,6 +13,9 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, ObjectStoragePath
 
 from airflow_provider import exceptions as exc
+from airflow_provider.client.aio import AsyncComplianceClient
+from airflow_provider.client.sync import ComplianceClient
+from airflow_provider.emulator.settings import OPERATIONS
 from airflow_provider.hooks.compliance import ComplianceHook
 from tests.support.service import Reply, Service
 from tests.support.values import CLIENT_SECRET, CONTENT, PASSWORD, PDF, UUID
@@ -46,6 +49,11 @@ def connection(url: str, **extra: Any) -> dict[str, Any]:
 def test_a_hook_does_nothing_until_it_is_used(service: Service) -> None:
     ComplianceHook("no_such_connection")
     assert not service.received
+
+
+def test_the_hook_and_both_clients_have_every_operation_of_the_service() -> None:
+    for kind in (ComplianceHook, ComplianceClient, AsyncComplianceClient):
+        assert not [name for name in OPERATIONS if not hasattr(kind, name)], kind
 
 
 def test_every_operation_goes_through(hook: ComplianceHook, service: Service) -> None:

@@ -8,7 +8,7 @@ import requests
 
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import make_pdf
-from airflow_provider.emulator.service.catalog import assess
+from airflow_provider.emulator.service.catalog import MISSING, RESULT_CATEGORIES, assess
 from tests.emulator.raw import Raw
 
 PATH = "/api/v1/assessments"
@@ -77,7 +77,7 @@ def test_any_object_is_accepted_and_then_all_frameworks_are_missing(
     results = raw.get(f"{PATH}/{submit(raw, payload)}/results").json()
 
     assert results["frameworkIds"] == [1, 2]
-    assert results["summary"] == {"SUFFICIENTLY_REGULATED": 0, "NOT_SUFFICIENTLY_REGULATED": 0, "MISSING": 12}
+    assert results["summary"] == {**dict.fromkeys(RESULT_CATEGORIES, 0), MISSING: 12}
 
 
 def test_a_document_just_submitted_is_waited_for(raw: Raw) -> None:
