@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider.client.models import Framework
+from airflow_provider.client.models import FeedbackCategory, Framework
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.nights.review.form import JOINER, Form, escape, format_category, list_demands, to_line
 from airflow_provider.nights.review.selection import ReviewedFinding
@@ -110,10 +110,9 @@ def test_each_finding_has_its_category_and_an_empty_rationale() -> None:
         "title": "1. contract.pdf: Exit",
         "description": "Nothing was found.",
         "type": ["string", "null"],
-        "enum": [GOOD, BAD, MISSING, None],
+        "enum": [*FeedbackCategory, None],
         "values_display": {
-            GOOD: "Sufficiently regulated",
-            BAD: "Not sufficiently regulated",
+            **{str(category): format_category(category) for category in FeedbackCategory},
             MISSING: "Missing (as assessed)",
             "None": "Comment only, no category",
         },
