@@ -126,7 +126,8 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         from airflow_provider.nights.index.nights import EarlierNights, TaskKey
 
         documents, without_text, warnings = read_documents(self.documents)
-        self._check_accounts((f"the job of '{one.source}'", one.fields.get("account")) for one in documents)
+        accounts = ((f"the job of '{one.source}'", one.fields.get("account")) for one in documents)
+        self._check_accounts(run.context, accounts)
         self._check_submitted(run.context, [one.uuid for one in documents if not one.fields.get("account")])
         if not documents:
             self.log.warning("Found no documents with a text: nothing to assess.")

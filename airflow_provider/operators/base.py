@@ -8,7 +8,7 @@ import inspect
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_TITLE_CHARS = 100
-SUBMITTED_KEY = "compliance_submitted"  # XCom of a submit: id and account of its job
+SUBMITTED_KEY = "compliance_submitted"  # XCom of a submit: id and account of its job; of a bulk task no id
 ROOT_KEY = "compliance_root"  # XCom of a closing task: where its chain is
 Entry = TypeVar("Entry", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -146,22 +146,23 @@ class ComplianceBaseOperator(BaseOperator):
 
     def _check_submitted(self, context: Context, ids: Iterable[str]) -> None:
         """Refuse jobs that tasks before this one have submitted as another account."""
-        ti: Any = context["ti"]
-        wanted = set(ids)
-        for task_id in sorted(self.upstream_task_ids):
-            before = self.dag.get_task(task_id)
-            if not hasattr(getattr(before, "operator_class", before), "kind"):
-                continue  # it submits nothing
-            same = {"map_indexes": [ti.map_index, -1]} if ti.map_index >= 0 else {}
-            found = ti.xcom_pull(task_ids=task_id, key=SUBMITTED_KEY, **same)
-            jobs = [found] if isinstance(found, Mapping) else found or ()
+        if wanted := set(ids):
+            submitted = self._submitted(context)
             self._check_accounts(
-                (f"{job['id']}, submitted with '{job['conn_id']}'", job["account"])
-                for job in jobs
-                if job and job["id"] in wanted
+                context, ((job["id"], job["account"]) for job in submitted if job["id"] in wanted)
             )
 
-    def _check_accounts(self, found: Iterable[tuple[str, str | None]]) -> None:
+    def _submitted(self, context: Context) -> Iterator[Mapping[str, str]]:
+        """Iterate over what tasks anywhere before this one have submitted, and as which account."""
+        ti: Any = context["ti"]
+        same = {"map_indexes": [ti.map_index, -1]} if ti.map_index >= 0 else {}
+        for task_id in sorted(self.get_flat_relative_ids(upstream=True) if self.has_dag() else ()):
+            before = self.dag.get_task(task_id)
+            if hasattr(getattr(before, "operator_class", before), "kind"):  # else it submits nothing
+                found = ti.xcom_pull(task_ids=task_id, key=SUBMITTED_KEY, **same)
+                yield from filter(None, [found] if isinstance(found, Mapping) else found or ())
+
+    def _check_accounts(self, context: Context, found: Iterable[tuple[str, str | None]]) -> None:
         """Refuse what another account has: that of this connection may have something else with its id.
 
         :param found: what it is, and the account, if that is known
@@ -170,10 +171,12 @@ class ComplianceBaseOperator(BaseOperator):
         foreign = [(what, account) for what, account in found if account not in (None, "", own)]
         if foreign:
             (what, account), more = foreign[0], f", and {len(foreign) - 1:,} more" if foreign[1:] else ""
+            names = {job["account"]: job["conn_id"] for job in self._submitted(context)}
+            name = f", submitted with '{names[account]}'" if account in names else ""
             raise ComplianceInputError(
                 f"Of another account ({account}) than that of the connection '{self.conn_id}' ({own}): "
-                f"{what}{more}. Use one `conn_id` for both tasks; if the connection has changed since, clear "
-                "the task that submitted it."
+                f"{what}{name}{more}. Use one `conn_id` for both tasks; if the connection has changed since, "
+                "clear the task that submitted it."
             )
 
 

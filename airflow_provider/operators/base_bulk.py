@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.exceptions import ComplianceInputError, ComplianceSupersededError
 from airflow_provider.hooks.compliance import check_hook_class
-from airflow_provider.operators.base import StoringMixin, TimedWaitingOperator, entry_point, is_last_attempt
+from airflow_provider.operators.base import (
+    SUBMITTED_KEY,
+    StoringMixin,
+    TimedWaitingOperator,
+    entry_point,
+    is_last_attempt,
+)
 from airflow_provider.operators.links import ComplianceReportLink, push_report
 from airflow_provider.runtime.params import MaxFailed, as_seconds, count_allowed, optional, parse_limit
 from airflow_provider.storage.layout import common_root
@@ -204,6 +210,8 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         if run.is_deleting:
             result["deleted"] = self._loop.run(self._delete_jobs(run, checkpoint, *finished()))
         ti = run.context["ti"]
+        submitted = {"id": None, "account": checkpoint.account, "conn_id": self.conn_id}
+        ti.xcom_push(key=SUBMITTED_KEY, value=submitted)
         address = push_report(ti, report)
         extra = {**result, "destination": str(self.destination)}
         self._report_written(run.context, written, extra, self.hook)
@@ -228,7 +236,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         pending = PendingDeletes(run.root / DELETES, run.context["ti"], run.night, checkpoint.account)
         try:
             is_held = await in_thread(find_held, run.root)
-            self._check_accounts([("the jobs to be deleted", checkpoint.account)])
+            self._check_accounts(run.context, [("the jobs to be deleted", checkpoint.account)])
             async with await self.hook.get_async_conn() as client:
                 deleter = JobDeleter(client, pending, checkpoint, self.concurrency, self.log, is_held)
                 return await deleter.delete(jobs, needed, max(0.0, seconds))

@@ -203,7 +203,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         if review.is_answered and not new:
             self.log.info("Returning the decisions of an earlier attempt: nothing is asked again.")
             return self._finish(context, state)
-        self._check_findings(selection.asked)
+        self._check_findings(context, selection.asked)
         left_out = f" Left out: {selection.omitted}." if selection.omitted else ""
         self.log.info("Asking about %s.%s", plural(len(selection.asked), "finding"), left_out)
         if selection.left_out[BEYOND_LIMIT]:
@@ -315,7 +315,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         """Send what is not sent yet, write all decisions, and return them."""
         try:
             self._write(context, state)  # before anything is sent: the task may die
-            self._check_findings(self._form.findings)
+            self._check_findings(context, self._form.findings)
             try:
                 refused = state.send_all(self.hook)
             finally:
@@ -381,8 +381,9 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
             return selection
         return select(findings, limit, only=check_only(self.only), shown=shown)
 
-    def _check_findings(self, findings: Iterable[ReviewedFinding]) -> None:
-        self._check_accounts((f"the finding on '{one.criterion}'", one.account) for one in findings)
+    def _check_findings(self, context: Context, findings: Iterable[ReviewedFinding]) -> None:
+        accounts = ((f"the finding on '{one.criterion}'", one.account) for one in findings)
+        self._check_accounts(context, accounts)
 
     def _load_results(self) -> Any:
         if self.results is not None:

@@ -101,7 +101,8 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
         error = error_for(result, unique(self.uuids))
         if error is None:
             vars(self).pop("hook", None)  # read again: it may have changed during the wait
-            self._check_accounts([(f"the jobs that the task has waited for: {self.topic}", account)])
+            what = f"the jobs that the task has waited for: {self.topic}"
+            self._check_accounts(context, [(what, account)])
             return self._write(context, self.uuids, result.records)
         if result.status == "timeout":
             raise deadline.timeout_error(error)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from airflow.providers.common.compat.sdk import DAG
 
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
+from airflow_provider.emulator.samples import make_docx
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.operators.assessment import (
     ComplianceCancelAssessmentOperator,
@@ -20,6 +23,8 @@ from airflow_provider.operators.content import (
     ComplianceRefreshContentOperator,
     ComplianceSubmitUrlOperator,
 )
+from airflow_provider.operators.framework import ComplianceListFrameworksOperator
+from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.sensors.assessment import ComplianceAssessmentSensor
 from airflow_provider.sensors.content import ComplianceContentSensor
 from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
@@ -89,3 +94,40 @@ def test_only_tasks_that_submit_are_asked_for_the_account(service: Emulator) -> 
         ComplianceGetAssessmentResultsOperator(task_id="submit2", assessment_id="1") >> user
     attempts.identity["xcoms"] = {"submit2.compliance_submitted": submitted(uuid)}
     assert attempts.run(user)
+
+
+def test_a_job_is_compared_with_that_of_any_task_before_not_of_the_last_one_alone(service: Emulator) -> None:
+    uuid = service.add_job(text="of another customer", status="COMPLETED")
+    user, attempts = after_submit(USERS[4], uuid, submitted(uuid))
+    submit = user.dag.get_task("submit")
+    submit.downstream_task_ids.clear()
+    user.upstream_task_ids.clear()
+    with user.dag:
+        submit >> ComplianceListFrameworksOperator(task_id="between") >> user
+    with pytest.raises(exc.ComplianceInputError, match=f"{uuid}, submitted with 'other'"):
+        attempts.run(user)
+    assert service.count() == 0
+
+
+def test_documents_of_another_account_name_the_connection_that_they_were_ingested_with(
+    service: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_OTHER", service.connection_json)
+    document = tmp_path / "a.docx"
+    document.write_bytes(make_docx("An exit plan."))
+    with DAG("d"):
+        ingest = ComplianceIngestOperator(
+            task_id="ingest", sources=[document.as_uri()], destination=tmp_path.as_uri(), conn_id="other"
+        )
+        assess = ComplianceAssessOperator(task_id="t", documents=[], destination=tmp_path.as_uri())
+    ingest >> assess
+    attempts = Attempts()
+    assess.documents = attempts.run(ingest)["manifest"]
+    xcom = attempts.ti.xcoms["compliance_submitted"]
+    service.add_user("someone", "else")
+    connection = service.connection() | {"login": "someone", "password": "else"}
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
+    attempts.identity["xcoms"] = {"ingest.compliance_submitted": xcom}
+    with pytest.raises(exc.ComplianceInputError, match=r"'compliance_default' .*submitted with 'other'\."):
+        attempts.run(assess)
+    assert service.assessments() == []
