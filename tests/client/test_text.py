@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider.redaction.text import MAX_ENUMERATED, enumerate_few, generalize
+from airflow_provider.redaction.text import MAX_ENUMERATED, enumerate_few, generalize, plural
 
 
 @pytest.mark.parametrize(("extra", "end"), [(0, ""), (1, " and 1 more"), (1200, " and 1,200 more")])
@@ -24,3 +24,10 @@ def test_few_of_many_are_named(extra: int, end: str) -> None:
 def test_reasons_that_differ_by_a_document_are_the_same(one: str, other: str) -> None:
     assert generalize(one) == generalize(other) != one
     assert generalize("The document is encrypted.") == "The document is encrypted."
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(0, "0 tasks"), (1, "1 task"), (2, "2 tasks"), (12_345, "12,345 tasks")]
+)
+def test_a_number_has_its_noun_in_the_plural_unless_it_is_one(number: int, said: str) -> None:
+    assert plural(number, "task") == said

@@ -21,6 +21,7 @@ from airflow_provider.waiting.frameworks.catalog import (
     compare_rules,
     fingerprint,
     rules_of,
+    same_criteria,
     summarize_changes,
 )
 from airflow_provider.waiting.frameworks.watcher import MAX_IDS_CHARS, build_payload, event_id
@@ -216,6 +217,21 @@ def test_changed_rules_are_listed_by_criterion_and_field(before: Any, after: Any
 def test_changed_field_of_a_framework_is_listed() -> None:
     rules = [rules_of(Framework.model_validate({**DORA, "description": text})) for text in ("old", "new")]
     assert list(compare_rules(*rules)) == [("", "description", "old", "new")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "same"),
+    [
+        ({}, {"C-1", "C-2"}),
+        ({"criteria": [{"codeName": "C-1", "text": "new"}, {"codeName": "C-2"}]}, {"C-2"}),
+        ({"criteria": [{"codeName": "C-2"}, {"codeName": "C-3"}]}, {"C-2"}),
+        ({"description": "new"}, set()),  # which may change what every criterion means
+    ],
+)
+def test_criteria_with_the_same_rules_are_known(changes: dict[str, Any], same: set[str]) -> None:
+    before = {**DORA, "criteria": [{"codeName": "C-1", "text": "old"}, {"codeName": "C-2"}]}
+    rules = [rules_of(Framework.model_validate(record)) for record in (before, before | changes)]
+    assert same_criteria(*rules) - {""} == same
 
 
 def test_rules_are_canonical_json_and_their_hash_is_the_fingerprint() -> None:
