@@ -14,7 +14,6 @@ from airflow.providers.common.compat.sdk import (
     AirflowSkipException,
     BaseOperator,
     TaskGroup,
-    XComArg,
     conf,
     task,
     task_group,
@@ -149,7 +148,7 @@ def compliance_night(
             "destination": night,
             "root": destination,
             "trigger_rule": "all_done",
-            "sample_of": XComArg(shards, LISTED) if sample else None,
+            "sample_of": sample and f"{{{{ ti.xcom_pull({shards.task_id!r}, key={LISTED!r}) or 0 }}}}",
             **given["close"],
         }
         close = ComplianceCloseNightOperator(task_id="close", outlets=outlets, **closing)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import DAG, AirflowFailException, AirflowSkipException
+from jinja2 import Template
 
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.night import compliance_night
@@ -108,6 +110,15 @@ def test_unknown_option_is_named_with_the_nearest_one(name: str, advice: str) ->
         tasks_of(16, **{name: "x"})
     with pytest.raises(ValueError, match="Missing destination"), DAG("nightly", schedule=None):
         compliance_night(sources="/in/", destination="")
+
+
+def test_night_with_a_sample_is_closed_although_its_documents_could_not_be_listed() -> None:
+    """Airflow fails a task before it starts if one of its parameters is an XCom that is not there."""
+    listed, sample_of = (
+        SimpleNamespace(xcom_pull=lambda *_, **__: None),
+        tasks_of(sample=2)["close"].sample_of,
+    )
+    assert Template(sample_of).render(ti=listed) == "0"
 
 
 def test_shards_have_a_document_at_least() -> None:

@@ -153,8 +153,7 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
             urls = {"report_url": address, "forms_url": forms_url(context["ti"])}
             self._notify(context, {**night, **urls, "report": result["report"]})
         self._check_vanished(closed)
-        if sample_of is None:
-            self._retire(root, context, closed)
+        self._retire(root, context, closed)
         return result
 
     def _notify(self, context: Context, night: dict[str, Any]) -> None:

@@ -269,7 +269,8 @@ class Closing:
         self, nights: Sequence[ChainRecord], counts: NightCounts
     ) -> tuple[dict[str, Any] | None, int, list[str]]:
         """Return the latest earlier night with documents, how many of them vanished, and which."""
-        night = next((night for night in nights if _total(night, "documents")), None)
+        full = (one for one in nights if _total(one, "documents") and _total(one, "sample_of") is None)
+        night = next(full, None)
         if night is None or self._sample_of is not None:
             return None, 0, []
         total, lost = int(_total(night, "documents")), 0

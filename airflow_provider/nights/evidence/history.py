@@ -173,7 +173,8 @@ def _latest(entries: Iterable[ChainRecord]) -> Iterator[ChainRecord]:
 
 
 def _is_complete(record: Any) -> bool:
-    return not record["missing"] and not record["failed_tasks"] and bool(record["totals"]["documents"])
+    has_all = not record["missing"] and not record["failed_tasks"] and "sample_of" not in record["totals"]
+    return has_all and bool(record["totals"]["documents"])
 
 
 def _night(record: Mapping[str, Any]) -> str:

@@ -63,6 +63,19 @@ def test_document_is_not_retired(tree: Tree, case: str) -> None:
 
 
 @pytest.mark.usefixtures("_no_service")
+def test_nights_with_a_sample_do_not_count(tree: Tree) -> None:
+    for day in (1, 2):
+        close_with(tree, day, ANNA, BERT)
+    for day in (3, 4):
+        close_with(tree, day, BERT, sample_of=2)
+    close_with(tree, 5, BERT)
+    assert tree.verify()[-1].record["totals"]["vanished"] == 1  # since the night of all documents
+    assert tree.find_traces(ANNA) != []  # one night without it
+    close_with(tree, 6, BERT)
+    assert tree.find_traces(ANNA) == []
+
+
+@pytest.mark.usefixtures("_no_service")
 @pytest.mark.parametrize("case", ["incomplete", "backfill", "rare"])
 def test_document_of_another_series_is_not_retired(
     tree: Tree, case: str, monkeypatch: pytest.MonkeyPatch
