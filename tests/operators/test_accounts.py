@@ -112,6 +112,7 @@ def test_a_job_is_compared_with_that_of_any_task_before_not_of_the_last_one_alon
 def test_documents_of_another_account_name_the_connection_that_they_were_ingested_with(
     service: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    service.configure(jobs="instant")
     monkeypatch.setenv("AIRFLOW_CONN_OTHER", service.connection_json)
     document = tmp_path / "a.docx"
     document.write_bytes(make_docx("An exit plan."))
