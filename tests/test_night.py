@@ -50,6 +50,21 @@ def test_options_reach_the_operators_that_have_them() -> None:
     assert {(task.pool, task.max_active_tis_per_dagrun) for task in (ingest, assess)} == {("service", 5)}
 
 
+def test_limits_of_submits_and_callbacks_reach_their_tasks() -> None:
+    tasks = tasks_of(max_submitted="{{ 1 }}", on_closed=print, golden=[{"source": "s3://b/a.pdf"}])
+    assert [tasks[f"shard.{name}"].max_submitted for name in ("ingest", "assess")] == ["{{ 1 }}"] * 2
+    assert tasks["ingest_golden"].max_submitted is tasks["assess_golden"].max_submitted is None
+    assert all(tasks[name].on_closed == [print] for name in ("close", *(["close_reviewed"] * HAS_FORMS)))
+
+
+def test_closing_knows_how_many_documents_a_sample_is_of() -> None:
+    tasks = tasks_of(sample=20)
+    assert (tasks["list_documents"].sample, tasks["close"].sample_of.key) == (20, "listed")
+    assert tasks_of()["close"].sample_of is None
+    with pytest.raises(ValueError, match="sample must be at least 1, not 0"):
+        tasks_of(sample=0)
+
+
 def test_golden_documents_are_judged_before_others_are_assessed() -> None:
     options = {"concurrency": 4, "delete_after": "assess", "frameworks": ["DORA"], "on_drift": "fail"}
     tasks = tasks_of(golden="s3://my_aws@compliance/golden.jsonl", **options)
