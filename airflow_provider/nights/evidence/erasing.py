@@ -365,7 +365,7 @@ class Erasure:
                 self.removed.append(str(location))
             elif not name.startswith(f"{HOLDS}/"):  # see `_remove_lists`
                 self.left.append(str(location))
-                self._log.warning("'%s' may be part of an unfinished write: erase again in an hour.", location)
+                self._log.warning("'%s' may be half-written: erase again in an hour.", location)
 
     def _copy(
         self,
