@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.exceptions import ComplianceInputError, ComplianceVanishedError
@@ -158,12 +159,12 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
 
     def _notify(self, context: Context, night: dict[str, Any]) -> None:
         """Call what is to be called; the night is closed, whatever becomes of that."""
-        given: Any = context
-        given["night"] = night
         for callback in self.on_closed:
+            given: Any = copy(context)  # which it may change
+            given["night"] = night
             try:
                 callback(given)
-            except Exception as error:  # of any kind: it is code of users
+            except (Exception, SystemExit) as error:  # of any kind: it is code of users
                 name = getattr(callback, "__name__", type(callback).__name__)
                 self.log.warning(
                     "on_closed: %s failed: %s: %s", name, type(error).__name__, sanitize(error, 500)

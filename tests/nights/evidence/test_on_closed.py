@@ -109,6 +109,17 @@ def test_a_callback_that_fails_is_a_warning_without_secrets(
     assert "s3cr3t-t0ken" not in caplog.text
 
 
+def test_a_callback_that_exits_or_empties_the_context_does_not_fail_the_night(nights: Nights) -> None:
+    told: list[str] = []
+
+    def leave(context: Any) -> None:
+        context.clear()
+        raise SystemExit(3)
+
+    assert close(nights, leave, lambda context: told.append(context["ti"].task_id))["revision"] == 1
+    assert told == ["close"]
+
+
 def test_secrets_in_addresses_of_documents_are_told_no_one(nights: Nights) -> None:
     source = "https://user:s3cr3t@example.com/a.pdf"
     rows = [document(source, "FAILED", error=f"Fetching {source} failed.")]
