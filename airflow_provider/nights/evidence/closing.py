@@ -31,6 +31,7 @@ from airflow_provider.nights.evidence.timestamps import stamp
 from airflow_provider.nights.evidence.totals import NightCounts
 from airflow_provider.nights.index.nights import Night
 from airflow_provider.nights.reports.night import describe_night
+from airflow_provider.redaction.text import plural
 from airflow_provider.runtime.compat import scheduled_dates
 from airflow_provider.runtime.provenance import describe_attempt, is_newer, read_provenance
 from airflow_provider.storage.layout import NIGHT_FOLDER, RULES
@@ -130,6 +131,7 @@ class Closing:
         warnings = [
             *self._outputs.warnings,
             *([f"No night was closed for {', '.join(dates)}."] if dates else []),
+            *self._describe_shared(counts.shared_jobs),
         ]
         totals |= {
             "vanished": vanished,
@@ -287,6 +289,19 @@ class Closing:
         compared = {**night.reference, "night": night.record.get("night"), "documents": total}
         # Not those of `total` that are not in its tables: they were erased since.
         return compared, max(len(found), lost), list(found)
+
+    def _describe_shared(self, jobs: Mapping[str, str]) -> list[str]:
+        """Log and return what is wrong with jobs that documents of several shards have."""
+        if not jobs:
+            return []
+        job, source = next(iter(jobs.items()))
+        warning = (
+            f"The service gave {plural(len(jobs), 'job')} to documents with different content, such as {job} "
+            f"to '{source}': whose text and verdicts these are, is not known. Check for a cache in front of "
+            "the service, then clear the ingest tasks with all tasks downstream."
+        )
+        self._log.warning("%s", warning)
+        return [warning]
 
     def _store_report(self, page: str) -> dict[str, str]:
         """Write the page, under a name that has its digest; return how a record refers to it."""

@@ -18,6 +18,7 @@ from airflow_provider.nights.evidence.manifests import (
     Manifest,
 )
 from airflow_provider.nights.evidence.verifier import SHA256
+from airflow_provider.nights.ingest.sources import is_page
 from airflow_provider.nights.reports.judge import JudgeStats
 from airflow_provider.nights.reports.outcomes import OutcomeStats
 from airflow_provider.nights.reports.verdicts import VerdictCounts
@@ -36,6 +37,10 @@ def digest_row(kind: str, row: Mapping[str, Any]) -> int:
     key = str(row["source"])
     if kind != INGEST:
         key = f"{key}\n{row.get('framework_id') or row['framework']}"
+    return _digest(key)
+
+
+def _digest(key: str) -> int:
     return int.from_bytes(hashlib.blake2b(to_bytes(key), digest_size=8).digest())
 
 
@@ -65,6 +70,8 @@ class NightCounts:
         self.verdicts = VerdictCounts()
         self.judge = JudgeStats()
         self.rules: dict[str, str] = {}  # names of frameworks, by the SHA-256 of their rules
+        self.shared_jobs: dict[str, str] = {}  # that documents with other content have, too, and one of these
+        self._inputs: dict[int, int] = {}  # what jobs were made of, in few bytes
         self._decisions: dict[str, bool] = {}  # whether someone has decided
         # Which manifest has the row that counts, by digest; its number and a rank in one, as there are many.
         self._places: dict[str, dict[int, int]] = {INGEST: {}, ASSESS: {}}
@@ -109,6 +116,13 @@ class NightCounts:
     def _add_document(self, row: Mapping[str, Any]) -> None:
         self.documents.add(row)
         self._places[INGEST].setdefault(digest_row(INGEST, row), 0)
+        source = str(row["source"])
+        made_of = row.get("source_sha256") or (source.partition("#")[0] if is_page(source) else None)
+        # A task sees this in its own documents; those of other shards only meet here.
+        if self._numbers and made_of and row["status"] in RANKS:
+            job, given = _digest(f"{row.get('account')}\n{row.get('uuid')}"), _digest(str(made_of))
+            if self._inputs.setdefault(job, given) != given:
+                self.shared_jobs.setdefault(str(row["uuid"]), source)
 
     def _add_cell(self, row: Mapping[str, Any]) -> None:
         self.verdicts.add_cell(row)

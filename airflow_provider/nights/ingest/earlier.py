@@ -195,9 +195,9 @@ class EarlierDocuments:
             new = set(to_send) - before
             gone = before - {document.source for document in documents}
             if new:
-                yield f"{plural(len(new))} of them are new: the latest night had none of that address."
+                yield f"New: {plural(len(new))} whose address the latest night did not have."
             if gone:
-                yield f"{plural(len(gone))} of that night are gone."
+                yield f"Gone: {plural(len(gone))} of that night."
             if Counter(map(names.name_in, new)) & Counter(map(names.name_in, gone)):
                 yield "Some have the same file names below another prefix: was it renamed?"
             again = {*changed} & {*to_send} - new

@@ -563,6 +563,29 @@ def test_dates_of_the_schedule_without_a_night_are_named(
     assert [entry.record["warnings"] for entry in nights.entries] == [0, int(bool(expected)), 0]
 
 
+# -- one job for documents of several shards
+
+
+@pytest.mark.parametrize(
+    ("other", "warnings"),
+    [
+        ({"uuid": "u-1", "source_sha256": "b"}, 1),
+        ({"uuid": "u-1", "source_sha256": "b", "status": "SKIPPED"}, 1),
+        ({"uuid": "u-1", "source_sha256": "b", "status": "FAILED"}, 0),
+        ({"uuid": "u-1", "source_sha256": "a"}, 0),  # equal bytes
+        ({"uuid": "u-2", "source_sha256": "b"}, 0),
+        ({"uuid": "u-1", "source_sha256": "b", "account": "other"}, 0),
+    ],
+)
+def test_a_job_that_shards_share_for_different_content_is_a_warning(
+    nights: Nights, other: dict[str, Any], warnings: int
+) -> None:
+    rows = [document("s3://b/1.pdf", uuid="u-1", source_sha256="a"), document("s3://b/2.pdf", **other)]
+    manifests = [nights.write(f"{number}.jsonl", [row]) for number, row in enumerate(rows)]
+    nights.close(1, ingested=[{"manifest": manifest} for manifest in manifests])
+    assert nights.entries[0].record["warnings"] == warnings
+
+
 # -- a sample
 
 

@@ -68,8 +68,8 @@ def test_a_renamed_prefix_submits_nothing_and_is_named(bucket: Bucket) -> None:
     shutil.move(bucket.folder / "in", bucket.folder / "renamed")
     said = bucket.refused(2, "10%", prefix="renamed")
     assert said.startswith("4 of 4 documents would be submitted, more than max_submitted=10% allows")
-    assert "4 documents of them are new" in said
-    assert "4 documents of that night are gone" in said
+    assert "New: 4 documents" in said
+    assert "Gone: 4 documents of that night" in said
     assert "was it renamed?" in said
     assert bucket.run(2, "100%", prefix="renamed")["completed"] == 4
 
