@@ -106,7 +106,7 @@ compat: $(addprefix cell-,$(HERE)) ## what knows Airflow, on other versions of A
 # Every version runs what depends on Airflow; the oldest also what it brings along, such as fsspec, and a whole night; the lowest
 # versions what our dependencies are used for.
 ON_AIRFLOW := operators policies nights/review sensors transfers triggers $(patsubst %,nights/assess/test_%.py,agreement golden inputs operator reviewed_nights) \
-  $(patsubst %,nights/evidence/test_%.py,dag operator) $(patsubst %,frameworks/test_%.py,older_airflow operators watching watching_faults) \
+  $(patsubst %,nights/evidence/test_%.py,dag on_closed operator) $(patsubst %,frameworks/test_%.py,older_airflow operators watching watching_faults) \
   $(patsubst %,hooks/test_%.py,compliance_hook configuration connection forking) nights/ingest/test_operator.py \
   runtime/test_params.py $(patsubst %,test_%.py,imports private_apis provider_info)
 ON_EACH_AIRFLOW := airflow-2.11-py3.11 airflow-3.1-py3.12 airflow-3.4-py3.13 # 3.3: make test-commands

@@ -46,7 +46,7 @@ USERS: list[Callable[..., Any]] = [
 
 def after_submit(make: Callable[..., Any], uuid: str, xcom: Any, map_index: int = -1) -> tuple[Any, Attempts]:
     """Return a task that uses a job of the task before it, and its attempts."""
-    with DAG("d"):
+    with DAG("d", schedule=None):
         submit = ComplianceSubmitUrlOperator(task_id="submit", url="https://example.com", conn_id="other")
         user = make(uuid, task_id="t")
     submit >> user
@@ -116,7 +116,7 @@ def test_documents_of_another_account_name_the_connection_that_they_were_ingeste
     monkeypatch.setenv("AIRFLOW_CONN_OTHER", service.connection_json)
     document = tmp_path / "a.docx"
     document.write_bytes(make_docx("An exit plan."))
-    with DAG("d"):
+    with DAG("d", schedule=None):
         ingest = ComplianceIngestOperator(
             task_id="ingest", sources=[document.as_uri()], destination=tmp_path.as_uri(), conn_id="other"
         )

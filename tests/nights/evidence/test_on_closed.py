@@ -47,7 +47,7 @@ def close(nights: Nights, *callbacks: Any, **parameters: Any) -> dict[str, Any]:
     task = ComplianceCloseNightOperator(
         task_id="close", destination=nights.destination(1), on_closed=callbacks, **{**given, **parameters}
     )
-    context: Any = context_of(1)
+    context: Any = {**context_of(1), "dag": None}
     result: dict[str, Any] = heard(task).execute(context)
     return result
 
@@ -159,7 +159,7 @@ def test_templates_of_notifiers_know_the_night(nights: Nights) -> None:
         ingested=nights.ingested("1", a="COMPLETED"),
         on_closed=Notifier("{{ night.date }}: {{ night.headline }} {{ night.counts.documents }}"),
     )
-    context: Any = {**context_of(1), "told": told}
+    context: Any = {**context_of(1), "dag": None, "told": told}
     task.execute(context)
     assert told == ["2026-03-01: Of 1 document, 1 is new or changed. 1"]
 
