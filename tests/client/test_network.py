@@ -263,7 +263,6 @@ PROXY = "http://p:1"
         ("api.example.com:8443", "https://api.example.com:8443", None),
         ("api.example.com:8443", "https://api.example.com", PROXY),
         ("example.com", "https://api.example.com", None),
-        ("example.com", "https://notexample.com", PROXY),
         ("EXAMPLE.com", "https://Api.example.COM", None),
         ("", "http://10.1.2.3", PROXY),
     ],
