@@ -9,7 +9,7 @@ from airflow_provider.runtime.params import MaxFailed, count_allowed
 
 
 def check_budget(
-    limit: MaxFailed | None, number: int, total: int, noun: str, explain: Callable[[], Iterable[str]]
+    limit: MaxFailed, number: int, total: int, noun: str, explain: Callable[[], Iterable[str]]
 ) -> None:
     """Raise if more would be submitted than allowed.
 
@@ -17,7 +17,7 @@ def check_budget(
     :param noun: what they are, in the plural
     :param explain: yields why, in sentences; called only to raise
     """
-    if limit is None or number <= count_allowed(limit, total):
+    if number <= count_allowed(limit, total):
         return
     raise ComplianceInputError(
         f"{number:,} of {total:,} {noun} would be submitted, more than max_submitted={limit} allows, so none "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from datetime import timedelta
@@ -54,6 +55,14 @@ def bucket(service: Emulator, tmp_path: Path) -> Bucket:
 
 def test_the_first_night_is_not_limited(bucket: Bucket) -> None:
     assert bucket.run(1, 0)["completed"] == 4
+
+
+def test_each_account_has_a_first_night(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket.run(1, 0)
+    bucket.service.add_user("other", "secret")
+    connection = bucket.service.connection() | {"login": "other", "password": "secret"}
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
+    assert bucket.run(2, 0)["completed"] == 4
 
 
 @pytest.mark.parametrize("limit", [1, 0.5, "50%", "1", "0.5", None, "None"])

@@ -150,7 +150,7 @@ def test_findings_may_be_given_in_many_ways(tmp_path: Path, how: str) -> None:
     assert ids(group_findings(given, only="all")) == [[1]]
 
 
-@pytest.mark.parametrize("given", [[], {"dry_run": True, "new": 3}])
+@pytest.mark.parametrize("given", [[], [None], {"dry_run": True, "new": 3}])
 def test_nothing_is_nothing_to_ask(given: Any) -> None:
     assert selected(given).asked == ()
     assert group_findings(given) == []
