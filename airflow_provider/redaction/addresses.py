@@ -14,8 +14,10 @@ MAX_ADDRESS_CHARS = 16_384  # no server takes more; a longer one is replaced as 
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _WEB = frozenset({"http", "https", "ftp", "ftps", "ws", "wss"})  # elsewhere, `name@` is an Airflow connection
-# An Airflow connection, and nothing else that could be a secret: most addresses in object stores are so.
-_PLAIN = re.compile(r"[\w.-]+@[^?#;@%&~]*")
+# Nothing that could be a secret, or only an Airflow connection: so are most addresses in object stores.
+_PLAIN = re.compile(
+    r"[^?#;@%]*|(?!(?:https?|ftps?|wss?):)[a-z][a-z0-9+.-]*://[\w.-]+@[^?#;@%&~]*", re.IGNORECASE
+)
 _STAND_IN = re.compile(r"redacted(?:-[0-9a-f]{12})?")
 _REDACTED = re.compile(r"\bsignature=redacted(?=[&#]|$)|\bredacted-[0-9a-f]{12}(?=[@?&#;/]|$)")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -69,7 +71,11 @@ def redact(address: str) -> str:
 
     In a storage URI, `conn_id@` is an Airflow connection, which is not a secret.
     """
-    return _Redaction(address).result
+    return address if _is_plain(address) else _Redaction(address).result
+
+
+def _is_plain(address: str) -> bool:
+    return len(address) <= MAX_ADDRESS_CHARS and "eyJ" not in address and bool(_PLAIN.fullmatch(address))
 
 
 def redact_all(addresses: Iterable[str]) -> dict[str, str]:
@@ -119,9 +125,7 @@ class _Redaction:
             return
         if len(address) > MAX_ADDRESS_CHARS:
             self.result = f"{scheme}://redacted-{_digest(address)}"
-        elif re.search(r"[?#;@%]|eyJ", rest) and not (
-            _PLAIN.fullmatch(rest) and "eyJ" not in rest and scheme.lower() not in _WEB
-        ):
+        elif not _is_plain(address):
             self.result = f"{scheme}://{self._redact(rest, is_web=scheme.lower() in _WEB)}"
 
     def _redact(self, rest: str, *, is_web: bool) -> str:

@@ -129,7 +129,9 @@ def list_pages(
             # In quotes, as in the response about one object; rclone lists it without.
             etag = str(entry.get("ETag") or "").strip('"')
             info = {"name": f"{bucket}/{entry['Key']}", "type": "file", "size": entry["Size"]}
-            found.append(info | ({"ETag": f'"{etag}"'} if etag else {}))
+            if etag:
+                info["ETag"] = f'"{etag}"'
+            found.append(info)
         yield found
         if not page.get("IsTruncated"):
             return

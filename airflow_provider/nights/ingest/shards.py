@@ -197,10 +197,11 @@ class _Buckets:
         hashed = hash_of(address)
         bucket = hashed >> (HASH_BITS - BUCKET_BITS)
         buffer = self._buffers[bucket]
-        buffer.append((hashed, *found))
+        buffer.append((*found, hashed))
         if len(buffer) >= BUFFER_ROWS:
+            rows = marshal.dumps(buffer)
             with self._file(bucket).open("ab") as file:
-                marshal.dump(buffer, file)
+                file.write(len(rows).to_bytes(4) + rows)  # marshal reads a file a few bytes at a time
             buffer.clear()
         self.total += 1
 
@@ -209,18 +210,18 @@ class _Buckets:
         several = 1 << max(0, BUCKET_BITS - bits)  # buckets of one shard
         for start in range(0, len(self._buffers), several):
             first = (start << bits) >> BUCKET_BITS
-            shards: list[list[Found]] = [[] for _ in range(1 << max(0, bits - BUCKET_BITS))]
+            shards: list[list[tuple[Any, ...]]] = [[] for _ in range(1 << max(0, bits - BUCKET_BITS))]
             for bucket in range(start, start + several):
-                for hashed, *found in self._read(bucket):
-                    shards[(hashed >> (HASH_BITS - bits)) - first].append(Found(*found))
+                for document in self._read(bucket):
+                    shards[(document[-1] >> (HASH_BITS - bits)) - first].append(document)
             for number, documents in enumerate(shards, first):
                 yield number, merge(sorted(documents))
 
     def _read(self, bucket: int) -> Iterator[Any]:
         if (path := self._file(bucket)).exists():
             with path.open("rb") as file:
-                while file.peek(1):
-                    yield from marshal.load(file)  # noqa: S302 - written above
+                while size := file.read(4):
+                    yield from marshal.loads(file.read(int.from_bytes(size)))  # noqa: S302 - written above
         yield from self._buffers[bucket]
 
     def _file(self, bucket: int) -> Path:

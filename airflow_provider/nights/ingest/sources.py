@@ -66,11 +66,14 @@ def resolve(given: Any) -> dict[str, str]:
     return merge(sorted(find_sources(given)))
 
 
-def merge(documents: Iterable[Found]) -> dict[str, str]:
-    """Return the version of each document, once, in the given order."""
+def merge(documents: Iterable[tuple[Any, ...]]) -> dict[str, str]:
+    """Return the version of each document, once, in the given order.
+
+    :param documents: what was found, and perhaps more of each
+    """
     versions: dict[str, str] = {}
-    for _, source, version in documents:
-        versions[source] = versions.get(source) or version
+    for document in documents:
+        versions[document[1]] = versions.get(document[1]) or document[2]
     return versions
 
 
@@ -97,7 +100,7 @@ def normalize(source: str) -> str:
     scheme = scheme.lower()
     if scheme in LOCAL_SCHEMES:
         return f"{scheme}://{_without_dots(rest) if './' in rest else rest}"
-    if not is_page(f"{scheme}://"):
+    if scheme not in DEFAULT_PORTS:
         return f"{scheme}://{rest}"
     end = re.search("[/?#]|$", rest).start()  # type: ignore[union-attr]  # the end always matches
     login, at, host = rest[:end].rpartition("@")
@@ -306,8 +309,7 @@ def _select(
 
 def _is_output(path: str) -> bool:
     """Return whether a task has written a file; documents in such a folder are a user's."""
-    *folders, _ = path.split("/")
-    return not OWN_FOLDERS.isdisjoint(folders) and not path.lower().endswith(DOCUMENTS)
+    return not path.lower().endswith(DOCUMENTS) and not OWN_FOLDERS.isdisjoint(path.split("/")[:-1])
 
 
 def _files(source: Location, root: str, depth: int | None) -> Iterator[Listed]:
