@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.exceptions import ComplianceAssessError, ComplianceError, ComplianceInputError
-from airflow_provider.operators.base_bulk import ASSESS, BulkRun, ComplianceBulkOperator
-from airflow_provider.runtime.params import as_ids, as_json, parse_limit, required, unique
+from airflow_provider.operators.base_bulk import ASSESS, ComplianceBulkOperator
+from airflow_provider.runtime.params import as_ids, as_json, required, unique
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind
 
 if TYPE_CHECKING:
     from airflow_provider.client.models import Framework
-    from airflow_provider.nights.assess.output import Outcome
     from airflow_provider.nights.assess.payloads import PayloadTemplate
+    from airflow_provider.nights.bulk.engine import BulkRun
 
 
 class ComplianceAssessOperator(ComplianceBulkOperator):
@@ -122,8 +121,8 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         from airflow_provider.nights.assess.cells import parse_frameworks, select_frameworks
         from airflow_provider.nights.assess.inputs import read_documents
         from airflow_provider.nights.assess.output import Outcome
-        from airflow_provider.nights.assess.task import KIND, AssessTask
-        from airflow_provider.nights.index.nights import EarlierNights, TaskKey
+        from airflow_provider.nights.assess.task import AssessTask
+        from airflow_provider.nights.bulk.counts import check_failures
 
         documents, without_text, warnings = read_documents(self.documents)
         accounts = ((f"the job of '{one.source}'", one.fields.get("account")) for one in documents)
@@ -145,44 +144,25 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             [framework.fields for framework in frameworks],
             [framework.fields for framework in parse_frameworks(listed)],
         )
-        ti = run.context["ti"]
         task = AssessTask(
-            self.hook,
-            ti,
-            EarlierNights(run.root, KIND, run.night, TaskKey.of(ti), [one.source for one in documents]),
+            run,
             documents,
             without_text,
             {framework.id: framework for framework in frameworks},
             {framework.id for framework in parse_frameworks(listed)},
             template,
-            run.destination,
-            self.concurrency,
-            self.log,
-            run.deadline.at,
             warnings,
             judged_since,
-            parse_limit(self.max_submitted),
         )
         if self.is_dry_run:
             return self._loop.run(task.plan(changed_only=self.changed_only))
-        task.checkpoint.acquire(len(documents) * len(frameworks))
-        assessing = task.assess(
-            partial(self._run_engine, run),
-            is_new_attempt=run.is_new_attempt,
-            changed_only=self.changed_only,
-        )
-        if job_ids := self._loop.run(assessing):
+        run.checkpoint.acquire(len(documents) * len(frameworks))
+        if job_ids := self._loop.run(task.assess(changed_only=self.changed_only)):
             self._defer(run, job_ids)
-        return self._publish(run, Outcome(task))
-
-    def _publish(self, run: BulkRun, outcome: Outcome) -> dict[str, Any]:
-        from airflow_provider.nights.bulk.counts import check_failures
-
-        result = self._loop.run(outcome.publish(run.started_at))
-        checkpoint = outcome.task.checkpoint
+        outcome = Outcome(task)
+        result = self._loop.run(outcome.publish())
         outcome.send_metrics(self.conn_id)
         report = Location(result["report"])
-        address = self._conclude(run, checkpoint, result, report, outcome.finished_jobs, outcome.lineage())
-        cells = outcome.task.cells
-        check_failures(cells, self.max_failed, address, "assessments", ComplianceAssessError, self.log)
+        address = self._conclude(run, result, report, outcome.finished_jobs, outcome.lineage())
+        check_failures(task.cells, self.max_failed, address, "assessments", ComplianceAssessError, self.log)
         return result

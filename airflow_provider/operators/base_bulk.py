@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,14 +25,12 @@ from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.results import WaitResult, polling_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable
 
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider.client.aio import AsyncComplianceClient
-    from airflow_provider.nights.bulk.checkpoint import Checkpoint
     from airflow_provider.nights.bulk.deletes import FinishedJob
-    from airflow_provider.nights.bulk.items import I, Steps
+    from airflow_provider.nights.bulk.engine import BulkRun
     from airflow_provider.nights.index.nights import Night
     from airflow_provider.storage.lineage import Lineage
 
@@ -41,27 +38,6 @@ RETURN_VALUE = "return_value"  # Airflow's key of what a task returns
 RESUME_FRACTION = 0.5  # of the jobs in flight, after which the task leaves the triggerer
 DELETE_MARGIN_SECONDS = 10.0  # before the deadline, so that deleting jobs never lets the task time out
 FETCH, ASSESS = "fetch", "assess"
-
-
-@dataclass(frozen=True)
-class BulkRun:
-    """What is known of an attempt of a bulk operator when it starts or resumes.
-
-    :param ends_at: the deadline on our clock
-    :param is_new_attempt: failed items are processed again; not so after a deferral
-    :param root: what the destinations of all nights have in common
-    :param is_deleting: whether this operator deletes jobs at the service
-    """
-
-    context: Context
-    deadline: Deadline
-    ends_at: float
-    started_at: str
-    is_new_attempt: bool
-    destination: Location
-    root: Location
-    night: Night
-    is_deleting: bool
 
 
 class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
@@ -121,7 +97,6 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         self.root = root
         self.delete_after = delete_after
         self.document_timeout = as_seconds(document_timeout, "document_timeout")
-        self._stuck_in = math.inf  # seconds, until the first of the jobs in flight is
         self.cancel_on_kill = cancel_on_kill
 
     @entry_point
@@ -155,21 +130,36 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
 
     def _run(self, context: Context, deadline: Deadline, started_at: str, *, is_new_attempt: bool) -> BulkRun:
         """Return what is known of the run; in the task's own thread."""
+        from airflow_provider.nights.bulk.engine import BulkRun
         from airflow_provider.nights.index.nights import Night
 
         destination, night = Location.to_write(self.destination), Night.of(context)
-        ends_at = self.clock() + deadline.seconds
-        root, is_deleting = self._root(destination, night), self._delete_when() == self.deletes_after
         return BulkRun(
-            context, deadline, ends_at, started_at, is_new_attempt, destination, root, night, is_deleting
+            hook=self.hook,
+            log=self.log,
+            context=context,
+            destination=destination,
+            root=self._root(destination, night),
+            night=night,
+            deadline=deadline,
+            ends_at=self.clock() + deadline.seconds,
+            started_at=started_at,
+            is_new_attempt=is_new_attempt,
+            concurrency=self.concurrency,
+            poll_interval=self.poll_interval,
+            retry_failed=self.refreshes,
+            cancel_on_kill=self.cancel_on_kill,
+            may_defer=self.deferrable,
+            is_last_attempt=is_last_attempt(context["ti"]),
+            job_seconds=self.document_timeout,
+            max_submitted=parse_limit(self.max_submitted),
+            delete_after=parse_delete_after(self.delete_after),
+            clock=self.clock,
         )
 
     @abstractmethod
     def _process(self, run: BulkRun) -> dict[str, Any]:
         """Process what can be processed now, then finish or defer."""
-
-    def _delete_when(self) -> str | None:
-        return parse_delete_after(self.delete_after)
 
     @staticmethod
     def clock() -> float:
@@ -196,7 +186,6 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
     def _conclude(
         self,
         run: BulkRun,
-        checkpoint: Checkpoint,
         result: dict[str, Any],
         report: Location,
         finished: Callable[[], tuple[Iterable[FinishedJob], Collection[str]]],
@@ -207,22 +196,20 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         :param finished: returns the finished jobs, and those that must not be deleted now
         :return: the address of the report, for people
         """
-        if run.is_deleting:
-            result["deleted"] = self._loop.run(self._delete_jobs(run, checkpoint, *finished()))
+        if run.delete_after == self.deletes_after:
+            result["deleted"] = self._loop.run(self._delete_jobs(run, *finished()))
         ti = run.context["ti"]
-        submitted = {"id": None, "account": checkpoint.account, "conn_id": self.conn_id}
+        submitted = {"id": None, "account": run.checkpoint.account, "conn_id": self.conn_id}
         ti.xcom_push(key=SUBMITTED_KEY, value=submitted)
         address = push_report(ti, report)
         extra = {**result, "destination": str(self.destination)}
         self._report_written(run.context, written, extra, self.hook)
-        self.log.info("Wrote %s and report %s.", checkpoint.manifest, report)
+        self.log.info("Wrote %s and report %s.", run.checkpoint.manifest, report)
         # Before the task may fail: Airflow drops what it would have returned, and closing the night needs it.
         ti.xcom_push(key=RETURN_VALUE, value=result)
         return address
 
-    async def _delete_jobs(
-        self, run: BulkRun, checkpoint: Checkpoint, jobs: Iterable[FinishedJob], needed: Collection[str]
-    ) -> int:
+    async def _delete_jobs(self, run: BulkRun, jobs: Iterable[FinishedJob], needed: Collection[str]) -> int:
         """Delete finished jobs at the service; return how many are gone. Errors are warnings.
 
         :param needed: jobs that must not be deleted now
@@ -233,12 +220,13 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         from airflow_provider.storage.layout import DELETES
 
         seconds = min(MAX_DELETE_SECONDS, run.ends_at - self.clock() - DELETE_MARGIN_SECONDS)
-        pending = PendingDeletes(run.root / DELETES, run.context["ti"], run.night, checkpoint.account)
+        account = run.checkpoint.account
+        pending = PendingDeletes(run.root / DELETES, run.context["ti"], run.night, account)
         try:
             is_held = await in_thread(find_held, run.root)
-            self._check_accounts(run.context, [("the jobs to be deleted", checkpoint.account)])
+            self._check_accounts(run.context, [("the jobs to be deleted", account)])
             async with await self.hook.get_async_conn() as client:
-                deleter = JobDeleter(client, pending, checkpoint, self.concurrency, self.log, is_held)
+                deleter = JobDeleter(run, client, pending, is_held)
                 return await deleter.delete(jobs, needed, max(0.0, seconds))
         except ComplianceSupersededError:
             raise
@@ -246,50 +234,11 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
             self.log.warning("Could not delete jobs at the service: %s", error)
             return 0
 
-    async def _run_engine(
-        self,
-        run: BulkRun,
-        client: AsyncComplianceClient,
-        items: Sequence[I],
-        steps: Steps[I],
-        checkpoint: Checkpoint,
-        outdated: Sequence[str] = (),
-    ) -> list[str]:
-        """Process all items; return the jobs in flight.
-
-        :param outdated: jobs in flight that no item waits for any more, to be cancelled
-        """
-        from airflow_provider.nights.bulk.engine import BulkEngine
-        from airflow_provider.nights.bulk.items import BulkOptions
-
-        options = BulkOptions(
-            concurrency=self.concurrency,
-            retry_failed=self.refreshes,
-            poll_interval=self.poll_interval,
-            deadline=run.ends_at,
-            cancel_on_kill=self.cancel_on_kill,
-            may_defer=self.deferrable,
-            max_in_flight=client.settings.max_in_flight,
-            is_last_attempt=is_last_attempt(run.context["ti"]),
-            limit=run.deadline.name,
-            job_seconds=self.document_timeout,
-        )
-        engine = BulkEngine(
-            self.hook, client, items, steps, checkpoint, options, self.log,
-            outdated=outdated, clock=self.clock,
-        )  # fmt: skip
-        job_ids = await engine.run()
-        stuck_at = min((item.stuck_at(self.document_timeout) for item in items), default=math.inf)
-        self._stuck_in = stuck_at - client.clock.now()
-        if self._stuck_in <= 0:  # its job could not be asked for: an outage
-            self._stuck_in = options.stuck_pause
-        return job_ids
-
     def _defer(self, run: BulkRun, job_ids: list[str]) -> None:
         self.log.info("Waiting for %s %ss in the triggerer.", len(job_ids), self.kind.noun)
         seconds_left = run.ends_at - self.clock()
         enough = max(1, math.ceil(len(job_ids) * RESUME_FRACTION))
-        wakes = Deadline(run.deadline.name, min(seconds_left, self._stuck_in))
+        wakes = Deadline(run.deadline.name, min(seconds_left, run.stuck_in))
         self.defer(
             trigger=self._make_trigger(
                 job_ids, wakes, cancel_on_kill=self.cancel_on_kill, enough=enough, is_durable=True

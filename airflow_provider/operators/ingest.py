@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.exceptions import ComplianceIngestError, ComplianceInputError
 from airflow_provider.nights.ingest.shards import chunk, find_shard
-from airflow_provider.operators.base_bulk import FETCH, BulkRun, ComplianceBulkOperator
+from airflow_provider.operators.base_bulk import FETCH, ComplianceBulkOperator
 from airflow_provider.redaction.addresses import redact_all
 from airflow_provider.redaction.text import redact_text
-from airflow_provider.runtime.params import RedactedField, as_list, parse_limit, read_number, required
+from airflow_provider.runtime.params import RedactedField, as_list, read_number, required
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.kinds import JOBS, JobKind
 
 if TYPE_CHECKING:
-    from airflow_provider.nights.bulk.checkpoint import Checkpoint
+    from airflow_provider.nights.bulk.engine import BulkRun
     from airflow_provider.nights.index.nights import Night
     from airflow_provider.nights.ingest.documents import Document
     from airflow_provider.nights.ingest.earlier import EarlierDocuments
@@ -97,34 +97,25 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         return f"{first[:MAX_SOURCE_CHARS]} and {len(others)} more" if others else first
 
     def _process(self, run: BulkRun) -> dict[str, Any]:
-        from airflow_provider.nights.bulk.checkpoint import Checkpoint
-        from airflow_provider.nights.index.nights import EarlierNights, TaskKey
         from airflow_provider.nights.ingest.documents import Document, check_rows, check_template
         from airflow_provider.nights.ingest.earlier import EarlierDocuments, find_removed, resume_documents
         from airflow_provider.nights.ingest.sources import resolve
-        from airflow_provider.storage.layout import INGEST_WORK, MANIFEST, task_folder
+        from airflow_provider.storage.layout import INGEST_FOLDER, INGEST_WORK, MANIFEST
 
         check_template(required(self.file_name_template, "file_name_template"))
-        ti, folder = run.context["ti"], run.destination
         versions = resolve(self.sources)
         addresses = redact_all(versions)
-        work_folder, output_folder = folder / task_folder(ti, INGEST_WORK), folder / task_folder(ti)
-        checkpoint = Checkpoint.for_task(work_folder, output_folder, MANIFEST, ti, run.deadline.at)
-        checkpoint.account = self.hook.account_digest
-        nights = EarlierNights(run.root, "ingest", run.night, TaskKey.of(ti), addresses)
+        run.open("ingest", INGEST_FOLDER, INGEST_WORK, MANIFEST, addresses)
         if not self.is_dry_run:
-            checkpoint.acquire(len(addresses))
-        known = checkpoint.read(Document)
+            run.checkpoint.acquire(len(addresses))
+        known = run.checkpoint.read(Document)
         documents = resume_documents(
             addresses, known, is_new_attempt=run.is_new_attempt, log=self.log, versions=versions
         )
         if not documents:
             self.log.warning("Found nothing to ingest.")
         earlier = EarlierDocuments(
-            nights,
-            checkpoint.account,
-            self.concurrency,
-            self.log,
+            run,
             max_age=self._max_age,
             give_up_after=read_give_up_after(),
             skip_unchanged=bool(self.skip_unchanged),
@@ -133,11 +124,10 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
             return self._loop.run(self._plan(documents, earlier))
         self.hook.get_conn()  # asks Airflow for the connection: here, not in another thread
         outdated = find_removed(known, addresses, self.log)
-        ingesting = self._ingest(run, documents, checkpoint, earlier, outdated)
-        if job_ids := self._loop.run(ingesting):
+        if job_ids := self._loop.run(self._ingest(run, documents, earlier, outdated)):
             self._defer(run, job_ids)
         check_rows(documents, list(addresses))
-        return self._publish(run, documents, checkpoint, earlier)
+        return self._publish(run, documents, earlier)
 
     def _root(self, destination: Location, night: Night) -> Location:
         try:
@@ -160,17 +150,13 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         return {"dry_run": True, **{name: len(labels) for name, labels in groups.items()}}
 
     async def _ingest(
-        self,
-        run: BulkRun,
-        documents: list[Document],
-        checkpoint: Checkpoint,
-        earlier: EarlierDocuments,
-        outdated: list[str],
+        self, run: BulkRun, documents: list[Document], earlier: EarlierDocuments, outdated: list[str]
     ) -> list[str]:
         """Process all documents; return the jobs in flight.
 
         :param outdated: jobs in flight of documents that are no longer listed
         """
+        from airflow_provider.nights.bulk.engine import BulkEngine
         from airflow_provider.nights.ingest.documents import IngestSteps, text_name
         from airflow_provider.nights.ingest.shards import shard_folder
 
@@ -183,17 +169,15 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
             if run.is_new_attempt:  # after a deferral, the journal says what was decided
                 run.destination.fs.invalidate_cache()
                 # With `delete_after`, jobs that the service does not know are meant to be gone.
-                asked = client if self._delete_when() is None else None
-                decided, replaced = await earlier.decide(documents, asked, parse_limit(self.max_submitted))
+                asked = client if run.delete_after is None else None
+                decided, replaced = await earlier.decide(documents, asked, run.max_submitted)
                 outdated = [*outdated, *replaced]
                 for document in decided:
-                    checkpoint.append(document)
-            steps = IngestSteps(client, target, checkpoint.confirm_owner)
-            return await self._run_engine(run, client, documents, steps, checkpoint, outdated)
+                    run.checkpoint.append(document)
+            steps = IngestSteps(client, target, run.checkpoint.confirm_owner)
+            return await BulkEngine(run, client, documents, steps, outdated).run()
 
-    def _publish(
-        self, run: BulkRun, documents: list[Document], checkpoint: Checkpoint, earlier: EarlierDocuments
-    ) -> dict[str, Any]:
+    def _publish(self, run: BulkRun, documents: list[Document], earlier: EarlierDocuments) -> dict[str, Any]:
         from airflow_provider.nights.bulk.counts import check_failures
         from airflow_provider.nights.bulk.items import COMPLETED
         from airflow_provider.nights.ingest.documents import (
@@ -204,10 +188,9 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         )
         from airflow_provider.storage.lineage import Lineage, Transfer, uri_origin
 
-        ti, destination = run.context["ti"], str(self.destination)
-        publishing = earlier.publish(documents, checkpoint, ti, destination, run.started_at)
-        report, manifest = self._loop.run(publishing), checkpoint.manifest
-        count_documents(self.conn_id, documents, checkpoint)
+        report = self._loop.run(earlier.publish(documents, str(self.destination)))
+        manifest = run.checkpoint.manifest
+        count_documents(self.conn_id, documents, run.checkpoint)
         result = build_result(documents, manifest)
         transfers = [
             Transfer(uri_origin(document.source), Location(document.path), document.bytes or 0)
@@ -215,7 +198,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
             if document.state is COMPLETED
         ]
         written = Lineage(transfers, {manifest: len(documents)})
-        address = self._conclude(run, checkpoint, result, report, partial(finished_jobs, documents), written)
+        address = self._conclude(run, result, report, partial(finished_jobs, documents), written)
         sent = [document for document in documents if not is_given_up(document)]
         check_failures(sent, self.max_failed, address, "documents", ComplianceIngestError, self.log)
         return result

@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
-from airflow_provider.nights.bulk.engine import BulkEngine
-from airflow_provider.nights.bulk.items import BulkOptions, Item, Steps
+from airflow_provider.nights.bulk.engine import BulkEngine, BulkRun
+from airflow_provider.nights.bulk.items import Item, Steps
+from airflow_provider.waiting.deadlines import Deadline
 from tests.support import virtual_time
 from tests.support.polled import RUNNING, PolledService
 from tests.support.virtual_time import START, seconds
@@ -135,24 +136,28 @@ class Night:
         self.steps.outcomes[step, key] += outcomes
 
     def engine(self, *items: Item, outdated: tuple[str, ...] = (), **changes: Any) -> BulkEngine[Item]:
-        values: dict[str, Any] = {
-            "concurrency": 4, "retry_failed": 0, "poll_interval": 5.0, "deadline": 3600.0,
-            "cancel_on_kill": True, "may_defer": False,
-        }  # fmt: skip
-        values |= changes
-        values["deadline"] += START
-        client: Any = SimpleNamespace(throttlings=0, clock=self._clock)
-        return BulkEngine(
-            self.service.hook(),
-            client,
-            items,
-            self.steps,
-            self.journal,
-            BulkOptions(**values),
-            logging.getLogger("bulk"),
-            outdated=outdated,
+        """Return the engine of an attempt."""
+        unused: Any = None
+        limits: dict[str, Any] = {"deadline": 3600.0, "limit": "timeout", "max_in_flight": None} | changes
+        given = {name: changes[name] for name in changes.keys() - {"deadline", "limit", "max_in_flight"}}
+        run = BulkRun(
+            hook=self.service.hook(),
+            log=logging.getLogger("bulk"),
+            context=unused,
+            destination=unused,
+            root=unused,
+            night=unused,
+            deadline=Deadline(limits["limit"]),
+            ends_at=limits["deadline"] + START,
+            started_at="",
+            is_new_attempt=True,
             clock=asyncio.get_running_loop().time,
+            **{"concurrency": 4, "poll_interval": 5.0, **given},
         )
+        run.checkpoint = self.journal
+        settings = SimpleNamespace(max_in_flight=limits["max_in_flight"])
+        client: Any = SimpleNamespace(throttlings=0, clock=self._clock, settings=settings)
+        return BulkEngine(run, client, items, self.steps, outdated)
 
     def run(self, *items: Item, kill_after: float | None = None, **changes: Any) -> list[str]:
         """Run until it ends; return the jobs in flight."""

@@ -81,7 +81,7 @@ class Outcome:
         self._judged: dict[str, TableFile] = {}  # tables about the judge, by name
         self._same_rules: dict[tuple[str, str], Collection[str]] = {}  # by fingerprints before and now
 
-    async def publish(self, started_at: str) -> dict[str, Any]:
+    async def publish(self) -> dict[str, Any]:
         """Write tables and report, then the rows, and last the entry; return the result."""
         checkpoint = self.task.checkpoint
         keys = [
@@ -89,7 +89,7 @@ class Outcome:
         ]
         check_rows(self.task.cells, keys, ComplianceAssessError)
         await checkpoint.check_owner()
-        result, manifest, findings = await in_thread(self._write, started_at)
+        result, manifest, findings = await in_thread(self._write)
         tables = {FINDINGS_TABLE: findings, **self._judged}
         await checkpoint.publish_night(
             manifest,
@@ -99,7 +99,7 @@ class Outcome:
             {name: Table.of(table.location, table.sha256) for name, table in tables.items()},
             {
                 ROOT: self.task.nights.root.uri,
-                RATE: self._rate(started_at),
+                RATE: self._rate(),
                 FRAMEWORKS: describe_frameworks(self.task.frameworks.values()),
                 JUDGED_SINCE: self.task.judged_since,
             },
@@ -197,7 +197,7 @@ class Outcome:
                 self.new_verdicts.update(map(effective_category, findings))
             yield row
 
-    def _write(self, started_at: str) -> tuple[dict[str, Any], TableFile, TableFile]:
+    def _write(self) -> tuple[dict[str, Any], TableFile, TableFile]:
         """Write tables and report; return the result, the manifest, to be published, and the findings."""
         folder = self.task.checkpoint.output_folder
         decisions = read_decisions(self.task.nights)
@@ -222,7 +222,7 @@ class Outcome:
         files |= {f"{framework} as CSV": file.location.uri for framework, file in as_csv.files.items()}
         page = render_verdicts(
             stats,
-            Run.of(self.task.ti, started_at),
+            Run.of(self.task.run.context["ti"], self.task.run.started_at),
             night=self.task.nights.night.at,
             last_night=self.task.earlier.compared_with or None,
             without_text=self.task.without_text,
@@ -298,9 +298,9 @@ class Outcome:
             self.task.log.warning("%s", warning)
         return warnings
 
-    def _rate(self, started_at: str) -> float:
+    def _rate(self) -> float:
         """Return the cells per second, of the first attempt that has assessed some."""
-        seconds = (datetime.now(UTC) - datetime.fromisoformat(started_at)).total_seconds()
+        seconds = (datetime.now(UTC) - datetime.fromisoformat(self.task.run.started_at)).total_seconds()
         checkpoint, own = self.task.checkpoint, self.task.nights.own
         completed = [cell for cell in self.task.cells if cell.state is COMPLETED]
         if new := sum(not checkpoint.is_published(cell) for cell in completed):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ from airflow_provider.nights.assess.verdicts import (
     to_utc,
 )
 from airflow_provider.nights.bulk.budget import check_budget
-from airflow_provider.nights.bulk.checkpoint import Checkpoint
+from airflow_provider.nights.bulk.engine import BulkEngine, BulkRun
 from airflow_provider.nights.bulk.items import (
     COMPLETED,
     FAILED,
@@ -39,19 +39,18 @@ from airflow_provider.nights.bulk.items import (
     SUBMITTED,
     now,
 )
-from airflow_provider.nights.index.nights import EarlierNights, estimate_seconds
+from airflow_provider.nights.index.nights import estimate_seconds
 from airflow_provider.nights.index.spool import Spool
 from airflow_provider.redaction.text import plural
 from airflow_provider.runtime.event_loop import for_each, in_thread
 from airflow_provider.runtime.params import MaxFailed
 from airflow_provider.runtime.provenance import ATTEMPT_COLUMNS
 from airflow_provider.storage import names
-from airflow_provider.storage.layout import ASSESS_FOLDER, ASSESS_WORK, task_folder
+from airflow_provider.storage.layout import ASSESS_FOLDER, ASSESS_WORK
 from airflow_provider.storage.locations import Location
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
-    from airflow_provider.hooks.compliance import ComplianceHook
 
 KIND = "assess"  # of entries in the index of nights
 ASSESSMENTS = "assessments.jsonl"
@@ -59,54 +58,35 @@ MAX_CAUSES_SHOWN = 5
 REQUESTS_PER_ITEM = 3  # submit, one poll, results
 
 
-RunEngine = Callable[..., Awaitable[list[str]]]
-"""Processes cells; returns the assessments in flight: `ComplianceBulkOperator._run_engine`."""
-
-
 @dataclass
 class AssessTask:
     """All cells of one task instance.
 
-    :param ti: the task instance
-    :param nights: earlier nights, and where this one is published
     :param documents: those with a text
     :param without_text: sources that have no text, and so no verdict
     :param frameworks: by id
     :param listed: ids of all frameworks that the service lists
-    :param expires_at: until when the task may wait for assessments, as a timestamp
     :param warnings: about what there is to assess
     :param reassess: since when verdicts on frameworks are carried forward, by id; empty is from now on, and
         None if no one looks at the judge
-    :param max_submitted: see `ComplianceBulkOperator`
     :ivar found: the verdicts on each cell that was assessed
     :ivar judged_since: since when verdicts are by the judge that has drifted last, by framework id
     """
 
-    hook: ComplianceHook
-    ti: Any
-    nights: EarlierNights
+    run: BulkRun
     documents: Sequence[AssessedDocument]
     without_text: Sequence[str]
     frameworks: Mapping[str, AssessedFramework]
     listed: Collection[str]
     template: PayloadTemplate
-    destination: Location
-    concurrency: int
-    log: Any
-    expires_at: float = 0.0
     warnings: Sequence[str] = ()
     reassess: Mapping[str, str] | None = None
-    max_submitted: MaxFailed | None = None
 
     def __post_init__(self) -> None:
-        self.checkpoint = Checkpoint.for_task(
-            self.destination / task_folder(self.ti, ASSESS_WORK),
-            self.destination / task_folder(self.ti, ASSESS_FOLDER),
-            ASSESSMENTS,
-            self.ti,
-            self.expires_at,
-        )
-        self.checkpoint.account = self.hook.account_digest
+        sources = [document.source for document in self.documents]
+        self.run.open(KIND, ASSESS_FOLDER, ASSESS_WORK, ASSESSMENTS, sources)
+        self.checkpoint, self.nights = self.run.checkpoint, self.run.nights
+        self.hook, self.log = self.run.hook, self.run.log
         self.cells: list[Cell] = []
         self.found = Spool()
         self.earlier = EarlierVerdicts()
@@ -138,18 +118,19 @@ class AssessTask:
         self.log.info("Dry run, nothing was sent: %s", json.dumps(plan))
         return plan
 
-    async def assess(self, run_engine: RunEngine, *, is_new_attempt: bool, changed_only: bool) -> list[str]:
+    async def assess(self, *, changed_only: bool) -> list[str]:
         """Assess what is left; return the assessments in flight."""
+        is_new_attempt, limit = self.run.is_new_attempt, self.run.max_submitted
         async with await self.hook.get_async_conn() as client:
             await self._make_cells(client)
             known = await in_thread(self.checkpoint.read, Cell)
-            left_over = self._find_left_over(known, is_new_attempt=is_new_attempt)
+            left_over = self._find_left_over(known)
             self.cells, outdated = resume_cells(self.cells, known, is_new_attempt=is_new_attempt)
             outdated += [cell.job_id for cell in left_over if not cell.state.is_final]
             await self._read_earlier(known, changed_only=changed_only)
             self._carry_forward(known)
-            if is_new_attempt and self.max_submitted is not None:
-                await in_thread(self._check_budget, self.max_submitted)
+            if is_new_attempt and limit is not None:
+                await in_thread(self._check_budget, limit)
             if is_new_attempt:  # after a deferral only when all are completed: there may be many
                 await self.read_known(self.cells)
             documents = {document.source: document.fields for document in self.documents}
@@ -157,9 +138,9 @@ class AssessTask:
                 client, self.hook, self.template, documents, self.frameworks, self._target, self.found
             )
             steps.earlier_inputs = self.earlier.inputs
-            in_flight = await run_engine(client, self.cells, steps, self.checkpoint, outdated)
+            in_flight = await BulkEngine(self.run, client, self.cells, steps, outdated).run()
             while not in_flight and not await self.read_known(self.cells):
-                in_flight = await run_engine(client, self.cells, steps, self.checkpoint, ())
+                in_flight = await BulkEngine(self.run, client, self.cells, steps).run()
             for cell in left_over:
                 self.checkpoint.append(cell.reset())
             await self.checkpoint.flush()
@@ -177,11 +158,11 @@ class AssessTask:
         return min(times, default=to_utc(now()))
 
     async def _make_cells(self, client: AsyncComplianceClient) -> None:
-        self.documents = await hash_texts(client, self.documents, self.concurrency, self.log)
+        self.documents = await hash_texts(client, self.documents, self.run.concurrency, self.log)
         frameworks = list(self.frameworks.values())
-        self.cells = make_cells(self.documents, frameworks, self.template, self.hook.account_digest)
+        self.cells = make_cells(self.documents, frameworks, self.template, self.checkpoint.account)
 
-    def _find_left_over(self, known: Mapping[str, Cell], *, is_new_attempt: bool) -> list[Cell]:
+    def _find_left_over(self, known: Mapping[str, Cell]) -> list[Cell]:
         """Return assessments of documents and frameworks that this attempt does not have any more.
 
         After a deferral that is an error: else the rows of a framework that the service does not list for a
@@ -189,7 +170,7 @@ class AssessTask:
         """
         keys = {cell.key for cell in self.cells}
         left_over = [cell for key, cell in known.items() if key not in keys and cell.job_id]
-        if left_over and not is_new_attempt:
+        if left_over and not self.run.is_new_attempt:
             gone = sorted({cell.framework for cell in left_over if cell.framework_id not in self.frameworks})
             what = f"lists the frameworks {', '.join(gone)}" if gone else "has all documents"
             raise ComplianceProtocolError(
@@ -200,7 +181,7 @@ class AssessTask:
 
     async def _read_earlier(self, known: Mapping[str, Cell], *, changed_only: bool) -> None:
         """Read what earlier nights say about the cells, and which frameworks they had."""
-        account = self.hook.account_digest
+        account = self.checkpoint.account
         self.judged_since = await in_thread(read_judged_since, self.nights, account)
         for key, since in (self.reassess or {}).items():
             since = since or self._end_earlier_verdicts(key, known)
@@ -255,7 +236,7 @@ class AssessTask:
                     text = "a new text" if cause == "document" else "the same text"
                     yield f"{framework}: {plural(number)} with {text} would be assessed again."
 
-        account = self.hook.account_digest
+        account = self.checkpoint.account
         if any(entry.account == account for entry in self.nights.entries()):
             check_budget(limit, len(to_do), len(self.cells), "assessments", explain)
 
@@ -282,7 +263,7 @@ class AssessTask:
             for number, cell in enumerate(cells)
             if cell.state is COMPLETED and cell.key not in self.found
         ]
-        await for_each(read, completed, 2 * self.concurrency)
+        await for_each(read, completed, 2 * self.run.concurrency)
         return all(cells[number].state is COMPLETED for number in completed)
 
     async def _explain_failures(self, client: AsyncComplianceClient) -> None:
@@ -305,7 +286,7 @@ class AssessTask:
 
     def _target(self, cell: Cell) -> Location:
         name = f"{names.safe(cell.framework)}-{names.digest(cell.key)}-{names.digest(cell.job_id)}.json"
-        return self.destination / "results" / name
+        return self.run.destination / "results" / name
 
 
 def resume_cells(

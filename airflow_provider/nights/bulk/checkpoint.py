@@ -20,7 +20,7 @@ from airflow_provider.exceptions import (
 from airflow_provider.nights.bulk.items import I, Item, now
 from airflow_provider.nights.index.nights import EarlierNights, Table
 from airflow_provider.runtime.event_loop import in_thread
-from airflow_provider.runtime.provenance import describe_attempt, is_newer, read_provenance
+from airflow_provider.runtime.provenance import is_newer
 from airflow_provider.storage.atomic import put, put_sync
 from airflow_provider.storage.jsonl import (
     TableFile,
@@ -107,16 +107,6 @@ class Checkpoint:
         self._lines: list[bytes] = []
         self._waiting: list[asyncio.Future[None]] = []
         self._has_records = asyncio.Event()
-
-    @classmethod
-    def for_task(
-        cls, work_folder: Location, output_folder: Location, manifest: str, ti: Any, expires_at: float = 0.0
-    ) -> Checkpoint:
-        """Return the checkpoint of an attempt of a task instance."""
-        attempt = describe_attempt(ti)
-        own = cls(work_folder, output_folder, manifest, **attempt, expires_at=expires_at)
-        own.provenance = read_provenance({"ti": ti})
-        return own
 
     def acquire(self, total: int = 0) -> None:
         """Take the lease, unless a newer attempt has it; in the task's own thread, before `read`.

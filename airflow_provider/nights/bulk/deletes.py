@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider.exceptions import ComplianceError, ComplianceSupersededError
 from airflow_provider.nights.bulk.backoff import AdaptiveLimiter
-from airflow_provider.nights.bulk.checkpoint import Checkpoint
 from airflow_provider.nights.index.nights import Night
 from airflow_provider.runtime.event_loop import for_each, in_thread
 from airflow_provider.runtime.provenance import instance_of
@@ -24,6 +23,7 @@ from airflow_provider.waiting.rules import SETUP_ERRORS
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
+    from airflow_provider.nights.bulk.engine import BulkRun
 
 MAX_DELETE_SECONDS = 600.0  # what is left then is deleted in the next night
 MIN_ERRORS_IN_A_ROW = 4  # or `concurrency`, after which the rest is left to the next night
@@ -144,29 +144,24 @@ class PendingDeletes:
 class JobDeleter:
     """Deletes the jobs of one task instance; an error is a warning, and the next night tries again.
 
+    :param run: an attempt that has lost its lease deletes nothing
     :param pending: remembers what is left, also after a crash
-    :param checkpoint: of the task instance: an attempt that has lost its lease deletes nothing
-    :param concurrency: maximum number of requests in flight
     :param is_held: returns whether a document is held: its job is kept until it is released
     """
 
     def __init__(
         self,
+        run: BulkRun,
         client: AsyncComplianceClient,
         pending: PendingDeletes,
-        checkpoint: Checkpoint,
-        concurrency: int,
-        log: Any,
-        is_held: Callable[[str], bool] = lambda source: False,
+        is_held: Callable[[str], bool],
     ) -> None:
+        self._run = run
         self._client = client
         self._pending = pending
-        self._checkpoint = checkpoint
-        self._concurrency = concurrency
-        self._log = log
         self._is_held = is_held
         self._held: set[str] = set()
-        self._limiter = AdaptiveLimiter(concurrency, lambda: client.throttlings)
+        self._limiter = AdaptiveLimiter(run.concurrency, lambda: client.throttlings)
         self._jobs: dict[str, FinishedJob] = {}
         self._deleted: set[str] = set()
         self._not_stored: dict[str, StoredObject] = {}
@@ -186,16 +181,16 @@ class JobDeleter:
         if not self._jobs:
             await self._pending.write(())
             return 0
-        await self._checkpoint.check_owner()
+        await self._run.checkpoint.check_owner()
         await self._pending.write(self._jobs.values())  # before the first one, for a crash
         try:
             async with asyncio.timeout(seconds):
-                await for_each(self._delete, self._jobs.keys() - self._held, self._concurrency)
+                await for_each(self._delete, self._jobs.keys() - self._held, self._run.concurrency)
         except TimeoutError:
             self._is_stopped = True
         done = self._deleted | self._not_stored.keys()
         remaining = [job for uuid, job in self._jobs.items() if uuid not in done]
-        await self._checkpoint.check_owner()
+        await self._run.checkpoint.check_owner()
         await self._pending.write(remaining)
         self._report(len(remaining) - len(self._held))
         return len(self._deleted)
@@ -207,7 +202,7 @@ class JobDeleter:
             if missing := await in_thread(self._jobs[uuid].find_missing):
                 self._not_stored[uuid] = missing
                 return
-            await self._checkpoint.confirm_owner()
+            await self._run.checkpoint.confirm_owner()
             async with self._limiter.request():
                 await JOBS.delete(self._client, uuid)  # one that the service says is gone is deleted
         except ComplianceSupersededError:
@@ -215,7 +210,7 @@ class JobDeleter:
         except ComplianceError as error:
             self._last_error = error
             self._errors_in_a_row += 1
-            are_many = self._errors_in_a_row >= max(self._concurrency, MIN_ERRORS_IN_A_ROW)
+            are_many = self._errors_in_a_row >= max(self._run.concurrency, MIN_ERRORS_IN_A_ROW)
             self._is_stopped = self._is_stopped or are_many or isinstance(error, SETUP_ERRORS)
         else:
             self._errors_in_a_row = 0
@@ -223,18 +218,18 @@ class JobDeleter:
 
     def _report(self, remaining: int) -> None:
         if self._deleted:
-            self._log.info("Deleted %s jobs at the service.", len(self._deleted))
+            self._run.log.info("Deleted %s jobs at the service.", len(self._deleted))
         if remaining:
-            self._log.warning(
+            self._run.log.warning(
                 "%s jobs are still at the service; the next night tries to delete them again. %s",
                 remaining,
                 self._last_error or "Ran out of time.",
             )
         if self._held:
-            self._log.info("Kept %s jobs of documents that are held.", len(self._held))
+            self._run.log.info("Kept %s jobs of documents that are held.", len(self._held))
         if self._not_stored:
             first = next(iter(self._not_stored.values())).path
-            self._log.warning(
+            self._run.log.warning(
                 "Kept %s jobs: their stored output does not match the manifest, such as '%s'.",
                 len(self._not_stored),
                 Location(first) if first else "an output without a path",

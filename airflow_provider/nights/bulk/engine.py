@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic
 
 from airflow_provider.exceptions import (
@@ -16,9 +18,15 @@ from airflow_provider.exceptions import (
 from airflow_provider.nights.bulk.backoff import AdaptiveLimiter
 from airflow_provider.nights.bulk.checkpoint import Checkpoint
 from airflow_provider.nights.bulk.counts import Progress
-from airflow_provider.nights.bulk.items import READY, BulkOptions, I, Steps
+from airflow_provider.nights.bulk.items import READY, I, Steps
 from airflow_provider.nights.bulk.pipeline import Pipeline
+from airflow_provider.nights.index.nights import EarlierNights, Night, TaskKey
 from airflow_provider.runtime.event_loop import for_each, run_to_end
+from airflow_provider.runtime.params import MaxFailed
+from airflow_provider.runtime.provenance import describe_attempt, read_provenance
+from airflow_provider.storage.layout import task_folder
+from airflow_provider.storage.locations import Location
+from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.poller import Subscription
 from airflow_provider.waiting.results import UNKNOWN, Record
 from airflow_provider.waiting.rules import SETUP_ERRORS
@@ -34,41 +42,95 @@ SUBMIT_GRACE_SECONDS = 5.0  # of these, for submits in flight: else their jobs w
 CANCEL_SECONDS = 15.0  # to cancel jobs; Airflow gives a killed task little time
 
 
+@dataclass(eq=False, kw_only=True)
+class BulkRun:
+    """An attempt of a bulk operator, from its start or since it was deferred.
+
+    See the operators for parameters that are theirs.
+
+    :param root: what the destinations of all nights have in common
+    :param ends_at: the deadline on our clock
+    :param is_new_attempt: failed items are processed again; not so after a deferral
+    :param is_last_attempt: Airflow has no retry left
+    :param retry_failed: how often a failed job is processed again
+    :param job_seconds: after which a job is stuck
+    :param may_defer: end when only waiting is left
+    :param clock: returns monotonic time
+    :ivar checkpoint: of the task instance
+    :ivar nights: earlier nights, and where this one is published
+    :ivar stuck_in: seconds until the first of the jobs in flight is stuck
+    """
+
+    hook: ComplianceHook
+    log: Any
+    context: Any
+    destination: Location
+    root: Location
+    night: Night
+    deadline: Deadline
+    ends_at: float
+    started_at: str
+    is_new_attempt: bool
+    concurrency: int
+    poll_interval: float
+    retry_failed: int = 0
+    cancel_on_kill: bool = True
+    may_defer: bool = False
+    is_last_attempt: bool = False
+    job_seconds: float = math.inf
+    max_submitted: MaxFailed | None = None
+    delete_after: str | None = None
+    clock: Callable[[], float] = time.monotonic
+    checkpoint: Checkpoint = field(init=False)
+    nights: EarlierNights = field(init=False)
+    stuck_in: float = field(default=math.inf, init=False)
+
+    def open(self, kind: str, folder: str, work_folder: str, manifest: str, sources: Collection[str]) -> None:
+        """Open the checkpoint of the task instance, and earlier nights; in the task's own thread.
+
+        :param kind: of the entries in the index of nights
+        :param sources: the documents of the task
+        """
+        ti = self.context["ti"]
+        self.checkpoint = Checkpoint(
+            self.destination / task_folder(ti, work_folder),
+            self.destination / task_folder(ti, folder),
+            manifest,
+            **describe_attempt(ti),
+            expires_at=self.deadline.at,
+        )
+        self.checkpoint.provenance = read_provenance({"ti": ti})
+        self.checkpoint.account = self.hook.account_digest
+        self.nights = EarlierNights(self.root, kind, self.night, TaskKey.of(ti), sources)
+
+    @property
+    def stuck_pause(self) -> float:
+        """After how many seconds to deal again with stuck jobs that could not be asked for."""
+        return self.job_seconds / 10
+
+
 class BulkEngine(Generic[I]):
     """Processes the items of one task, on one event loop.
 
-    :param hook: for the poller
-    :param client: for everything else
+    :param client: for everything but polls
     :param items: all items, including finished ones
     :param outdated: jobs in flight that no item waits for any more, to be cancelled
-    :param clock: returns monotonic time
     """
 
     def __init__(
         self,
-        hook: ComplianceHook,
+        run: BulkRun,
         client: AsyncComplianceClient,
         items: Iterable[I],
         steps: Steps[I],
-        checkpoint: Checkpoint,
-        options: BulkOptions,
-        log: Any,
-        *,
         outdated: Iterable[str] = (),
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._hook = hook
+        self._run = run
         self._client = client
         self._steps = steps
-        self._checkpoint = checkpoint
-        self._options = options
-        self._log = log
-        self._outdated = list(outdated) if options.cancel_on_kill else []
-        self._clock = clock
-        self._limiter = AdaptiveLimiter(options.concurrency, lambda: client.throttlings)
-        self._pipeline = Pipeline(
-            items, steps, checkpoint, self._limiter, options, clock, client.clock.now, log
-        )
+        self._outdated = list(outdated) if run.cancel_on_kill else []
+        self._limiter = AdaptiveLimiter(run.concurrency, lambda: client.throttlings)
+        self._pipeline = Pipeline(run, client, items, steps, self._limiter)
         self._updates: Subscription
 
     async def run(self) -> list[str]:
@@ -77,21 +139,21 @@ class BulkEngine(Generic[I]):
         :return: the jobs in flight
         """
         pipeline = self._pipeline
-        progress = Progress(pipeline.counts, len(pipeline.items), self._steps.noun, self._log)
+        progress = Progress(pipeline.counts, len(pipeline.items), self._steps.noun, self._run.log)
         if self._outdated:  # before others are submitted
             await self._cancel(self._outdated)
         try:
             async with Subscription(
-                self._hook,
+                self._run.hook,
                 self._steps.kind,
                 (),
-                self._options.poll_interval,
+                self._run.poll_interval,
                 pipeline.refreshes.accepts,
                 self._limiter,
-                self._hook.account_digest,
+                self._run.hook.account_digest,
             ) as self._updates:
                 pipeline.start(self._updates)
-                await self._run(progress)
+                await self._work(progress)
                 if pipeline.is_past_deadline:
                     pipeline.fail_unfinished()
         except BaseExceptionGroup as errors:
@@ -100,15 +162,16 @@ class BulkEngine(Generic[I]):
             raise (error.with_traceback(None) if isinstance(error, ComplianceError) else error) from None
         finally:
             pipeline.retry_log.flush()
-        await self._checkpoint.flush()
-        await self._checkpoint.check_owner()
-        self._log.info("%s", progress.line())
+        await self._run.checkpoint.flush()
+        await self._run.checkpoint.check_owner()
+        self._run.log.info("%s", progress.line())
+        self._run.stuck_in = pipeline.find_stuck_in()
         return list(pipeline.jobs)
 
-    async def _run(self, progress: Progress) -> None:
-        pipeline, concurrency = self._pipeline, self._options.concurrency
+    async def _work(self, progress: Progress) -> None:
+        pipeline, concurrency = self._pipeline, self._run.concurrency
         background: list[Coroutine[Any, Any, Any]] = [
-            self._checkpoint.run_writer(),
+            self._run.checkpoint.run_writer(),
             progress.run(),
             pipeline.receive(),
             self._end_stuck(),
@@ -135,14 +198,14 @@ class BulkEngine(Generic[I]):
 
     def _end_attempt(self) -> None:
         """Leave jobs in flight to the next attempt if there is one: only the time of this one is over."""
-        options, pipeline = self._options, self._pipeline
-        if options.limit == "timeout":
+        limit, pipeline = self._run.deadline.name, self._pipeline
+        if limit == "timeout":
             return
         done = f"{pipeline.counts.done} of {len(pipeline.items)} {self._steps.noun} are done"
-        why = f"The {options.limit} of the task is over, and {done}: if it is too short, set a longer one."
-        if not options.is_last_attempt:
+        why = f"The {limit} of the task is over, and {done}: if it is too short, set a longer one."
+        if not self._run.is_last_attempt:
             raise ComplianceJobTimeoutError(f"{why} Jobs in flight go on, and the next attempt resumes.")
-        self._log.warning("%s What is not finished has failed.", why)
+        self._run.log.warning("%s What is not finished has failed.", why)
 
     async def _on_fatal(self, error: BaseException) -> BaseException:
         """Write the journal before an error ends the attempt; return the error, as transient as it is."""
@@ -152,39 +215,39 @@ class BulkEngine(Generic[I]):
             error.transient = True
         if not isinstance(error, ComplianceSupersededError):
             try:
-                await self._checkpoint.flush()
+                await self._run.checkpoint.flush()
             except ComplianceError as other:
-                self._log.warning("Could not write the whole journal: %s", other)
+                self._run.log.warning("Could not write the whole journal: %s", other)
             else:
                 is_final = isinstance(error, ComplianceError) and not error.transient
-                is_over = is_final or self._options.is_last_attempt
-                if is_over and self._pipeline.jobs and self._options.cancel_on_kill:
-                    self._log.info("The task fails for good: its jobs in flight are cancelled.")
+                is_over = is_final or self._run.is_last_attempt
+                if is_over and self._pipeline.jobs and self._run.cancel_on_kill:
+                    self._run.log.info("The task fails for good: its jobs in flight are cancelled.")
                     await run_to_end(self._cancel_all())
         return error
 
     async def _cancel_all(self) -> None:
         """Write the journal, then cancel: what matters most comes first."""
         try:
-            await self._checkpoint.flush()
-            await self._checkpoint.check_owner()  # without knowing whose the jobs are, none is cancelled
-            if self._options.cancel_on_kill:
+            await self._run.checkpoint.flush()
+            await self._run.checkpoint.check_owner()  # without knowing whose the jobs are, none is cancelled
+            if self._run.cancel_on_kill:
                 for job_id, ended in (await self._cancel(list(self._pipeline.jobs))).items():
                     if not ended:
                         self._pipeline.forget_job(job_id)
-                await self._checkpoint.flush()
+                await self._run.checkpoint.flush()
         except ComplianceError as error:
-            self._log.warning("Could not cancel jobs in flight: %s", error)
+            self._run.log.warning("Could not cancel jobs in flight: %s", error)
 
     async def _reaches_deadline(self) -> bool:
         """Wait until nothing is left to do but to wait; return whether the deadline came first."""
         while not self._pipeline.is_done:
-            remaining = self._options.deadline - self._clock()
+            remaining = self._run.ends_at - self._run.clock()
             if remaining <= 0:
                 return True
             self._pipeline.find_stuck()
-            is_idle = self._clock() - self._pipeline.active_at > IDLE_BEFORE_DEFER_SECONDS
-            if self._options.may_defer and is_idle and self._pipeline.is_only_waiting:
+            is_idle = self._run.clock() - self._pipeline.active_at > IDLE_BEFORE_DEFER_SECONDS
+            if self._run.may_defer and is_idle and self._pipeline.is_only_waiting:
                 break
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(CLOCK_CHECK_SECONDS, max(0.01, remaining))):
@@ -193,10 +256,10 @@ class BulkEngine(Generic[I]):
 
     async def _end_stuck(self) -> None:
         """Have stuck jobs processed again, forever; those replaced or stuck after that are cancelled."""
-        pipeline, options = self._pipeline, self._options
+        pipeline, options = self._pipeline, self._run
         while True:
             await pipeline.wait_until(lambda: bool(pipeline.stuck))
-            await self._checkpoint.check_owner()
+            await self._run.checkpoint.check_owner()
             found = await for_each(self._process_again, pipeline.stuck, options.concurrency)
             given_up = [job_id for job_id, is_given_up in found.items() if is_given_up]
             ended = await self._cancel(given_up) if options.cancel_on_kill else {}
@@ -223,7 +286,7 @@ class BulkEngine(Generic[I]):
     async def _finish_late(self) -> None:
         """After the deadline, poll once more and fetch what is completed, then cancel what is not."""
         pipeline = self._pipeline
-        await self._checkpoint.check_owner()
+        await self._run.checkpoint.check_owner()
         try:
             async with asyncio.timeout(GRACE_SECONDS):
                 for update in await self._updates.poll_now(list(pipeline.jobs)):
@@ -233,19 +296,19 @@ class BulkEngine(Generic[I]):
                     async with asyncio.timeout(SUBMIT_GRACE_SECONDS):
                         await pipeline.wait_until(lambda: not pipeline.sends_in_flight)
                 except TimeoutError:
-                    self._log.warning("Abandoning %s submits in flight.", pipeline.sends_in_flight)
-                if self._options.cancel_on_kill and pipeline.jobs:
-                    await self._checkpoint.check_owner()
+                    self._run.log.warning("Abandoning %s submits in flight.", pipeline.sends_in_flight)
+                if self._run.cancel_on_kill and pipeline.jobs:
+                    await self._run.checkpoint.check_owner()
                     pipeline.stop_polling()
                     for job_id, ended in (await self._cancel(list(pipeline.jobs))).items():
                         if ended:
                             pipeline.on_update(job_id, ended)
                     await pipeline.wait_until(lambda: not pipeline.counts[READY])
         except TimeoutError:
-            self._log.warning("Timed out after %.0f s: what is not finished has failed.", GRACE_SECONDS)
+            self._run.log.warning("Timed out after %.0f s: what is not finished has failed.", GRACE_SECONDS)
 
     async def _cancel(self, job_ids: list[str]) -> dict[str, Record | None]:
         """Cancel jobs in flight; return the records of those that had ended, None for cancelled ones."""
         return await self._steps.kind.cancel_in_flight(
-            self._client, job_ids, self._options.concurrency, self._log, CANCEL_SECONDS
+            self._client, job_ids, self._run.concurrency, self._run.log, CANCEL_SECONDS
         )

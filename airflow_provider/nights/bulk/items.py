@@ -212,37 +212,6 @@ def _columns(item_type: type[Item]) -> tuple[tuple[str, str, Any], ...]:
 I = TypeVar("I", bound=Item)  # noqa: E741 - the letter is Item's
 
 
-@dataclass(frozen=True)
-class BulkOptions:
-    """How to process items; see the parameters of the operators.
-
-    :param concurrency: how many items are processed at a time
-    :param retry_failed: how often a failed job is processed again
-    :param deadline: on the clock of the engine
-    :param job_seconds: after which a job is stuck
-    :param may_defer: end when only waiting is left
-    :param max_in_flight: maximum number of jobs at the service, including submits; None is no limit
-    :param is_last_attempt: Airflow has no retry left
-    :param limit: the parameter that sets the deadline
-    """
-
-    concurrency: int
-    retry_failed: int
-    poll_interval: float
-    deadline: float
-    cancel_on_kill: bool
-    may_defer: bool
-    max_in_flight: int | None = None
-    is_last_attempt: bool = False
-    limit: str = "timeout"
-    job_seconds: float = math.inf
-
-    @property
-    def stuck_pause(self) -> float:
-        """Return after how many seconds to deal again with stuck jobs that could not be asked for."""
-        return self.job_seconds / 10
-
-
 class Steps(ABC, Generic[I]):
     """What a bulk operator does with an item; the engine decides when, and retries on errors.
 

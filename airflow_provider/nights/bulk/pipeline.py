@@ -7,7 +7,7 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Generic
 
 from airflow_provider.exceptions import (
     ComplianceError,
@@ -16,7 +16,6 @@ from airflow_provider.exceptions import (
     ComplianceUncertainError,
 )
 from airflow_provider.nights.bulk.backoff import HOLD_CHECK_SECONDS, AdaptiveLimiter, RetryTracker
-from airflow_provider.nights.bulk.checkpoint import Checkpoint
 from airflow_provider.nights.bulk.counts import Counts, RetryLog
 from airflow_provider.nights.bulk.items import (
     COMPLETED,
@@ -27,7 +26,6 @@ from airflow_provider.nights.bulk.items import (
     RETRYING,
     SKIPPED,
     SUBMITTED,
-    BulkOptions,
     I,
     ItemState,
     Steps,
@@ -37,6 +35,8 @@ from airflow_provider.waiting.results import FINAL, Record
 from airflow_provider.waiting.rules import RefreshCheck
 
 if TYPE_CHECKING:
+    from airflow_provider.client.aio import AsyncComplianceClient
+    from airflow_provider.nights.bulk.engine import BulkRun
     from airflow_provider.waiting.results import PollResult
 
 MAX_RESUBMITS = 1  # per attempt, of an item whose job is gone
@@ -52,42 +52,36 @@ class Pipeline(Generic[I]):
     Each of `concurrency` workers processes one item at a time, and takes the next one when the submit is in
     the journal: after a crash, at most that many are submitted again.
 
+    :param client: tells the time at the service, which all attempts share
     :param items: all items, including finished ones
-    :param clock: returns monotonic time
-    :param service_time: returns the time at the service, which all attempts share
     """
 
     def __init__(
         self,
+        run: BulkRun,
+        client: AsyncComplianceClient,
         items: Iterable[I],
         steps: Steps[I],
-        checkpoint: Checkpoint,
         limiter: AdaptiveLimiter,
-        options: BulkOptions,
-        clock: Callable[[], float],
-        service_time: Callable[[], float],
-        log: Any,
     ) -> None:
+        self._run = run
+        limit = client.settings.max_in_flight
+        self._max_in_flight = math.inf if limit is None else limit
+        self._service_time = client.clock.now
         self.items = list(items)
         self.counts = Counts(item.state for item in self.items)
         self.jobs: dict[str, list[I]] = {}  # in flight; a service may give one job to equal items
         self.refreshes = RefreshCheck({}, UNCHANGED_SECONDS)
-        self.retries = RetryTracker(options.concurrency, clock)
-        self.retry_log = RetryLog(steps.noun, log)
+        self.retries = RetryTracker(run.concurrency, run.clock)
+        self.retry_log = RetryLog(steps.noun, run.log)
         self.is_past_deadline = False  # from the deadline on only results are fetched
         self.has_changed = asyncio.Event()
         self.sends_in_flight = 0
-        self.active_at = clock()
+        self.active_at = run.clock()
         self.stuck: list[str] = []  # jobs that take too long, until the engine has dealt with all of them
-        self._service_time = service_time
         self._next_stuck_at = 0.0
         self._steps = steps
-        self._checkpoint = checkpoint
         self._limiter = limiter
-        self._options = options
-        self._clock = clock
-        self._log = log
-        self._max_in_flight = math.inf if options.max_in_flight is None else options.max_in_flight
         self._inputs: defaultdict[str, set[Hashable]] = defaultdict(set)  # of the items of each job
         self._last_results: dict[str, PollResult | None] = {}  # by job, once it is not polled any more
         self._updates: Subscription
@@ -131,7 +125,7 @@ class Pipeline(Generic[I]):
 
     def find_stuck(self) -> None:
         """Find the jobs that take too long."""
-        at, limit = self._service_time(), self._options.job_seconds
+        at, limit = self._service_time(), self._run.job_seconds
         if self.stuck or at < self._next_stuck_at:
             return
         for job_id, items in self.jobs.items():
@@ -139,8 +133,14 @@ class Pipeline(Generic[I]):
             if is_late and self._updates.poller.is_in_flight(job_id):
                 self.stuck.append(job_id)
                 self.has_changed.set()
-        soonest = at + self._options.stuck_pause if self.stuck else 0.0
+        soonest = at + self._run.stuck_pause if self.stuck else 0.0
         self._next_stuck_at = max(soonest, min([at + limit, *(item.stuck_at(limit) for item in self.items)]))
+
+    def find_stuck_in(self) -> float:
+        """Return after how many seconds to look for stuck jobs."""
+        stuck_at = min((item.stuck_at(self._run.job_seconds) for item in self.items), default=math.inf)
+        seconds = stuck_at - self._service_time()
+        return seconds if seconds > 0 else self._run.stuck_pause  # it could not be asked for: an outage
 
     async def process_again(self, job_id: str) -> bool:
         """Ask once to process a stuck job again, refused or not; return whether the job is to be given up."""
@@ -152,16 +152,16 @@ class Pipeline(Generic[I]):
             return True
         self.sends_in_flight += 1
         for item in list(items):
-            self._log.warning("Job %s of '%s' takes too long: trying again.", job_id, item.label)
+            self._run.log.warning("Job %s of '%s' takes too long: trying again.", job_id, item.label)
             item.retried_from, item.last_error = None, ""
             try:
                 written = await self._send(item)
             except Exception as error:
                 item.last_error = item.describe(error)
-                self._log.warning("Still waiting for job %s: %s", job_id, item.last_error)
+                self._run.log.warning("Still waiting for job %s: %s", job_id, item.last_error)
                 item.retry_count += 1
                 item.submitted_at = self._now()
-                written = self._checkpoint.append(item)
+                written = self._run.checkpoint.append(item)
             if written:
                 await written
         self.sends_in_flight -= 1
@@ -172,7 +172,7 @@ class Pipeline(Generic[I]):
 
     def fail_stuck(self, job_id: str) -> None:
         """Give up a job that was stuck twice or is replaced, and its items."""
-        seconds = self._options.job_seconds
+        seconds = self._run.job_seconds
         limit = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
         for item in self.jobs.pop(job_id, []):
             error = f"Stuck for {limit}, and {limit} more after the service was asked to process it again"
@@ -188,7 +188,7 @@ class Pipeline(Generic[I]):
     def forget_job(self, job_id: str) -> None:
         """Let the next attempt submit the items of a job again that was cancelled."""
         for item in self.jobs.pop(job_id, []):
-            self._checkpoint.append(item.reset())
+            self._run.checkpoint.append(item.reset())
 
     def stop_polling(self) -> None:
         """Keep what the last polls have found: a job that is cancelled next would look unknown."""
@@ -250,7 +250,7 @@ class Pipeline(Generic[I]):
     def _fail(self, item: I, error: object) -> None:
         self._move(item, FAILED)
         item.set_error(error)
-        self._checkpoint.append(item)
+        self._run.checkpoint.append(item)
 
     async def work(self) -> None:
         """Process items, forever."""
@@ -266,7 +266,7 @@ class Pipeline(Generic[I]):
                 await self._process(item)
             finally:
                 self.sends_in_flight -= state is not READY
-                self.active_at = self._clock()
+                self.active_at = self._run.clock()
                 self.has_changed.set()
 
     def _can_take(self) -> bool:
@@ -293,7 +293,7 @@ class Pipeline(Generic[I]):
             await self.has_changed.wait()
 
     async def _process(self, item: I) -> None:
-        state, started_at, written = item.state, self._clock(), None
+        state, started_at, written = item.state, self._run.clock(), None
         try:
             if state is READY:
                 await self._fetch(item)
@@ -326,7 +326,7 @@ class Pipeline(Generic[I]):
     def _fail_unexpectedly(self, item: I, error: Exception) -> None:
         """Fail one item for an unexpected error, which must not end the work on all others."""
         traceback = None if self._has_logged_traceback else error
-        self._log.warning("Failing '%s' because of an unexpected error.", item.label, exc_info=traceback)
+        self._run.log.warning("Failing '%s' because of an unexpected error.", item.label, exc_info=traceback)
         self._has_logged_traceback = True
         self._fail(item, f"Unexpected {type(error).__name__}: {error}")
 
@@ -340,7 +340,7 @@ class Pipeline(Generic[I]):
                 record = await (self._steps.retry if is_retry else self._steps.submit)(item)
             except ComplianceUncertainError:
                 item.attempts += 1  # the service may have received it
-                self._checkpoint.append(item)
+                self._run.checkpoint.append(item)
                 raise
         if item.state is not state:  # a stuck job that has ended after the deadline
             return None
@@ -361,7 +361,7 @@ class Pipeline(Generic[I]):
             self._inputs[job_id].add(item.input)
             if self._is_shared(job_id):  # its text, too, may be that of this item
                 self._fail_shared(one for one in self.items if (one.job_id, one.state) == (job_id, COMPLETED))
-        written = self._checkpoint.append(item)
+        written = self._run.checkpoint.append(item)
         if state is SUBMITTED or (is_retry and record["status"] != COMPLETED):
             self._watch(item)  # the response may still be the failure from before
         else:
@@ -378,7 +378,7 @@ class Pipeline(Generic[I]):
             self._fail_shared([item])
             return
         self._move(item, COMPLETED)
-        self._checkpoint.append(item)
+        self._run.checkpoint.append(item)
 
     def _is_shared(self, job_id: str) -> bool:
         """Return whether a job was given to different inputs: whose result it has, is not known."""
@@ -405,7 +405,7 @@ class Pipeline(Generic[I]):
             for item in items:
                 self._fail(item, update)
         else:
-            self.active_at = self._clock()
+            self.active_at = self._run.clock()
             for item in items:
                 try:
                     self._on_record(item, update)
@@ -423,7 +423,7 @@ class Pipeline(Generic[I]):
             item.completed_at = datetime.fromisoformat(at).isoformat() if at else self._now()
             self._move(item, READY)
             self._enqueue(item)
-        elif status == FAILED and item.retry_count < self._options.retry_failed and not self.is_past_deadline:
+        elif status == FAILED and item.retry_count < self._run.retry_failed and not self.is_past_deadline:
             kept = ("status", "completed_at", "fetched_at")
             item.retried_from = {name: record[name] for name in kept if name in record}
             self._move(item, RETRYING)
@@ -438,7 +438,7 @@ class Pipeline(Generic[I]):
         """Submit an item again whose job was cancelled or is gone, if that was submitted before a resume."""
         if item.is_resumed and item.resubmit_count < MAX_RESUBMITS and not self.is_past_deadline:
             item.resubmit_count += 1
-            self._log.info("Submitting '%s' again: job %s no longer exists.", item.label, item.job_id)
+            self._run.log.info("Submitting '%s' again: job %s no longer exists.", item.label, item.job_id)
             item.job_id = ""
             self._move(item, PENDING)
             self._enqueue(item)

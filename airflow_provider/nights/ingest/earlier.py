@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceNotFoundError
 from airflow_provider.nights.bulk.budget import check_budget
-from airflow_provider.nights.bulk.checkpoint import Checkpoint
 from airflow_provider.nights.bulk.counts import MAX_FAILURES_SHOWN
 from airflow_provider.nights.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED, SUBMITTED, resume
-from airflow_provider.nights.index.nights import EarlierNights, Entry, latest_rows
+from airflow_provider.nights.index.nights import Entry, latest_rows
 from airflow_provider.nights.index.ranges import hash_of
 from airflow_provider.nights.ingest.documents import Document, columns_of, is_given_up
 from airflow_provider.nights.ingest.outdated import Outdated, find_outdated, read_version
@@ -35,6 +34,7 @@ from airflow_provider.waiting.results import UNKNOWN, PollResult
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
+    from airflow_provider.nights.bulk.engine import BulkRun
 
 MANIFEST_TABLE, REPORT = "manifest", "report.html"
 MIN_MANY_FAILURES = 4  # as many, and more than half of all, are not about single documents
@@ -115,10 +115,7 @@ class EarlierDocuments:
     :param skip_unchanged: do not send what has not changed
     """
 
-    nights: EarlierNights
-    account: str
-    concurrency: int
-    log: Any
+    run: BulkRun
     max_age: float | None = None
     give_up_after: int | None = None
     skip_unchanged: bool = False
@@ -144,7 +141,7 @@ class EarlierDocuments:
         """
         texts = await in_thread(self._read_texts, documents) if self.skip_unchanged else {}
         started = (document for document in documents if document.state in (SUBMITTED, COMPLETED))
-        outdated = await find_outdated([*started, *texts.values()], 2 * self.concurrency)
+        outdated = await find_outdated([*started, *texts.values()], 2 * self.run.concurrency)
         decided, replaced = [], set()
         for number, document in enumerate(documents):
             text, reason = texts.get(document.source), outdated.get(document.source)
@@ -160,14 +157,15 @@ class EarlierDocuments:
                 documents[number] = replace(document, state=SUBMITTED)
             elif reason is Outdated.SOURCE:
                 documents[number] = document.reset()
-                self.log.info("'%s' has changed since it was submitted: submitting it again.", document.label)
+                what = "'%s' has changed since it was submitted: submitting it again."
+                self.run.log.info(what, document.label)
                 replaced |= set() if document.state.is_final else {document.job_id}
         if self.give_up_after:
             decided += await self._give_up(documents, self.give_up_after)
         if limit is not None:
             await in_thread(self._check_budget, documents, limit, set(outdated), set())
         jobs = {text.job_id for source, text in texts.items() if source not in outdated}
-        if client and jobs and (forgotten := await find_forgotten(client, jobs, self.log)):
+        if client and jobs and (forgotten := await find_forgotten(client, jobs, self.run.log)):
             for number, document in enumerate(documents):
                 if document.state is SKIPPED and document.job_id in forgotten:
                     documents[number] = document.reset()
@@ -185,11 +183,11 @@ class EarlierDocuments:
         :param forgotten: jobs that the service does not know any more
         """
         to_send = [document.source for document in documents if document.state is PENDING]
-        entries = [entry for entry in self.nights.entries() if entry.account == self.account]
+        entries = list(self._entries(None))
         latest = [entry for entry in entries if entry.night.at == entries[0].night.at]
 
         def explain() -> Iterator[str]:
-            own = self.nights.range
+            own = self.run.nights.range
             rows = {str(row["source"]) for entry in latest for row in entry.rows(MANIFEST_TABLE)}
             before = {source for source in rows if own.has(hash_of(source))}
             new = set(to_send) - before
@@ -228,10 +226,10 @@ class EarlierDocuments:
                 texts[source] = replace(wanted[source].reset(), state=SKIPPED, **values)
         return texts
 
-    def _entries(self, sources: Collection[str], *, same_time: bool = False) -> Iterator[Entry]:
-        """Iterate over the entries of the same account that may have one of these documents."""
-        found = self.nights.entries(sources=sources, same_time=same_time)
-        return (entry for entry in found if entry.account == self.account)
+    def _entries(self, sources: Collection[str] | None, *, same_time: bool = False) -> Iterator[Entry]:
+        """Iterate over entries of the account that may have one of these documents, or any of the task."""
+        found = self.run.nights.entries(sources=sources, same_time=same_time)
+        return (entry for entry in found if entry.account == self.run.checkpoint.account)
 
     async def _read_previous(self, documents: Iterable[Document]) -> None:
         """Read the latest row of each document, and of which night it is, unless that is known."""
@@ -261,11 +259,11 @@ class EarlierDocuments:
                 _continue_streak(failed, previous)
                 given_up.append(failed)
 
-        await for_each(check, numbers, self.concurrency)
+        await for_each(check, numbers, self.run.concurrency)
         if given_up:
-            self.log.warning("Not sending %s that failed every night:", plural(len(given_up)))
+            self.run.log.warning("Not sending %s that failed every night:", plural(len(given_up)))
         for document in given_up[:MAX_FAILURES_SHOWN]:
-            self.log.warning("'%s': %s", document.label, document.error)
+            self.run.log.warning("'%s': %s", document.label, document.error)
         return given_up
 
     async def count_failures(self, documents: Sequence[Document]) -> None:
@@ -276,12 +274,12 @@ class EarlierDocuments:
         failed = [document for document in sent if document.state is FAILED]
         counted = {document.source for document in failed if _is_to_blame(document)}
         if len(counted) >= MIN_MANY_FAILURES and 2 * len(counted) > len(sent):
-            self.log.info("Most documents have failed: this night does not count for give_up_after.")
+            self.run.log.info("Most documents have failed: this night does not count for give_up_after.")
             counted = set()
         await self._read_previous(failed)
 
         async def count(number: int) -> None:
-            document, night = failed[number], self.nights.night
+            document, night = failed[number], self.run.nights.night
             at, previous = self._previous[document.source]
             if document.source in counted:
                 if not document.source_version and not is_page(document.source):
@@ -293,27 +291,22 @@ class EarlierDocuments:
             elif previous.failed_nights:
                 _continue_streak(document, previous)
 
-        await for_each(count, range(len(failed)), self.concurrency)
+        await for_each(count, range(len(failed)), self.run.concurrency)
 
-    async def publish(
-        self,
-        documents: Sequence[Document],
-        checkpoint: Checkpoint,
-        ti: Any,
-        destination: str,
-        started_at: str,
-    ) -> Location:
+    async def publish(self, documents: Sequence[Document], destination: str) -> Location:
         """Write the report, the manifest, and the entry by which later nights find it; return the report."""
+        checkpoint, ti = self.run.checkpoint, self.run.context["ti"]
         await self.count_failures(documents)
         report = checkpoint.output_folder / REPORT
         rows = [document.row(checkpoint.provenance) for document in documents]
         manifest = await in_thread(checkpoint.stage, rows)
-        run = Run.of(ti, started_at, destination=destination, manifest=checkpoint.manifest.uri)
+        manifest_uri = checkpoint.manifest.uri
+        run = Run.of(ti, self.run.started_at, destination=destination, manifest=manifest_uri)
         page = render_report(rows, run)
         await checkpoint.check_owner()
         await put(report, page.encode("utf-8", "replace"))
         sources = [row["source"] for row in rows]
-        await checkpoint.publish_night(manifest, self.nights, sources, MANIFEST_TABLE)
+        await checkpoint.publish_night(manifest, self.run.nights, sources, MANIFEST_TABLE)
         return report
 
     async def _may_succeed(self, document: Document, at: str, previous: Document) -> bool:
@@ -322,8 +315,8 @@ class EarlierDocuments:
         :param at: the night of the previous row
         """
         if is_page(document.source):
-            days = self.nights.night.days_since(previous.failed_since or at)
-            days_before = days - self.nights.night.days_since(at)
+            days = self.run.nights.night.days_since(previous.failed_since or at)
+            days_before = days - self.run.nights.night.days_since(at)
             return days // PAGE_RETRY_DAYS > days_before // PAGE_RETRY_DAYS
         if document.listed_version and document.listed_version == previous.source_version:
             return False

@@ -8,6 +8,7 @@ import logging
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -347,9 +348,13 @@ class History:
         at = f"2026-03-{int(day):02}T{int(hour or 0):02}:00:00+00:00"
         task = TaskKey("d", "t", outcome)  # documents may move from shard to shard
         nights = EarlierNights(Location(str(self.folder)), "ingest", Night(at, f"run {night}"), task)
-        earlier = EarlierDocuments(
-            nights, self.account, 2, logging.getLogger("task"), give_up_after=self.limit or None
+        run: Any = SimpleNamespace(
+            nights=nights,
+            checkpoint=SimpleNamespace(account=self.account),
+            concurrency=2,
+            log=logging.getLogger("task"),
         )
+        earlier = EarlierDocuments(run, give_up_after=self.limit or None)
         documents = [Document(self.source), *(Document(f"/in/{number}.pdf") for number in range(6))]
         asyncio.run(earlier.decide(documents))
         for number, document in enumerate(documents):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -129,8 +130,8 @@ def test_a_store_that_does_not_answer_is_an_error_that_may_pass(
 
 def decide(documents: list[Document]) -> list[str]:
     """Decide what is left to do, without earlier nights; return the jobs that are cancelled."""
-    nights: Any = None
-    decided, jobs = asyncio.run(EarlierDocuments(nights, "", 2, LOG).decide(documents))
+    run: Any = SimpleNamespace(concurrency=2, log=LOG)
+    decided, jobs = asyncio.run(EarlierDocuments(run).decide(documents))
     assert decided == []
     return jobs
 
