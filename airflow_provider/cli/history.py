@@ -66,7 +66,7 @@ def _print(source: str, night: DocumentNight) -> None:
         verdict = _describe(finding) if finding.get("expert") else finding.get("category")
         parts = [f"    {framework} {criterion}: {verdict}"]
         if finding.get("changed_from"):
-            cause = CAUSES.get(str(finding.get("because")))
+            cause = CAUSES.get(str(finding.get("change_reason")))
             parts.append(f"changed from {finding['changed_from']}{f' because {cause}' if cause else ''}")
         if finding.get("open_from") and not finding.get("expert"):
             parts.append(f"open since {format_time(finding.get('first_seen'))}")

@@ -28,7 +28,7 @@ def root(tmp_path: Path) -> Path:
     publish(tmp_path, "2026-03-02", "assess", "assessments", cell)
     finding = {"source": GOOD_ROW["source"], "framework": "GDPR", "criterion": "28-2", "category": "MISSING"}
     publish(tmp_path, "2026-03-01", "assess", "findings", finding | {"category": "SUFFICIENTLY_REGULATED"})
-    changed = {"changed_from": "SUFFICIENTLY_REGULATED", "because": "framework"}
+    changed = {"changed_from": "SUFFICIENTLY_REGULATED", "change_reason": "framework"}
     publish(tmp_path, "2026-03-03", "assess", "findings", finding | changed)
     decision = {"source": GOOD_ROW["source"], "criterion": "28-2", "expert_id": "ada", "decision": "agreed"}
     publish(tmp_path, "2026-03-03", "review", "decisions", decision | {"category_after": "MISSING"})

@@ -500,7 +500,7 @@ def test_document_shows_its_verdicts_of_all_nights(place: Place, get: Get) -> No
                 "criterion": "exit",
                 "category": category,
                 "changed_from": before,
-                "because": before and "framework",
+                "change_reason": before and "framework",
             }
             for name in sources
         ]

@@ -20,7 +20,7 @@ SAME_JUDGE, BETTER_THAN_CHANCE = "is judged as in earlier nights", "is judged be
 DIFFERS = 0.095  # share of verdicts that differ between two nights, if one in twenty is wrong
 ACCIDENT = 0.05  # share of nights in which it may misjudge a whole document
 MAX_CHANCE = 0.001  # share of nights in which such a judge may be called drifted or inconsistent
-MIN_CASES = 10  # before a judge is called worthless
+MIN_CASES = 10  # before agreement is called no better than chance
 MAX_NAMED = 10  # documents that moved
 DRIFTED, INCONSISTENT, STEADY = "drifted", "inconsistent", "steady"
 INPUT = ("text_sha256", "framework_fingerprint", "payload_digest")  # where it differs, nothing is compared
@@ -190,9 +190,8 @@ def _continue(
 def measure(cases: Sequence[Case]) -> Row:
     """Return raw agreement, base rate and Cohen's kappa, which is None where only one category occurs.
 
-    The base rate is the agreement of a judge that always says the experts' most common category. A judge is
-    worthless if it is no better than chance, however high its raw agreement is; or wrong in most cases, where
-    experts know one category only.
+    The base rate is what always giving the experts' most common category would achieve. Agreement can be no
+    better than chance however high it is. Where experts used a single category, it means mostly wrong.
     """
     total, agreed = len(cases), sum(expert == judge for expert, judge in cases)
     experts, judges = Counter(expert for expert, _ in cases), Counter(judge for _, judge in cases)
@@ -206,7 +205,7 @@ def measure(cases: Sequence[Case]) -> Row:
         "agreement": agreed / total if total else None,
         "base_rate": max(experts.values()) / total if total else None,
         "kappa": kappa,
-        "worthless": is_measured and total >= MIN_CASES and (kappa or 0) <= 0,
+        "no_better_than_chance": is_measured and total >= MIN_CASES and (kappa or 0) <= 0,
     }
 
 
@@ -275,4 +274,4 @@ def assert_agreement(golden: Location, rows: Iterable[Row]) -> Iterator[Verdict]
         if row["criterion"] and row["state"]:
             yield Verdict(golden, name, row["state"] != DRIFTED, SAME_JUDGE)
         if row["criterion"] and row["kappa"] is not None and row["cases"] >= MIN_CASES:
-            yield Verdict(golden, name, not row["worthless"], BETTER_THAN_CHANCE)
+            yield Verdict(golden, name, not row["no_better_than_chance"], BETTER_THAN_CHANCE)

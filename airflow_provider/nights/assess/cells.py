@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ASSESSMENT_COLUMNS = (
     "source", "uuid", "text_sha256", "framework_id", "framework", "framework_fingerprint", "payload_digest",
     "account", "cell", "assessment_id", "status", "error", "results_path", "results_sha256", "findings",
-    "unanswered", "submitted_at", "completed_at", "attempts", "carried_from", "because", "text_bytes",
+    "unanswered", "submitted_at", "completed_at", "attempts", "carried_from", "change_reason", "text_bytes",
     "text_change", *PROVENANCE_COLUMNS,
 )  # fmt: skip
 
@@ -59,7 +59,7 @@ class Cell(Item):
     :param carried_from: the run, time and assessment of an earlier verdict that is still valid
     :param findings: how many there are
     :param unanswered: how many criteria the service lists, but has not answered
-    :param because: what differs from the previous night: `document`, `framework`, `both`, or only the `judge`
+    :param change_reason: what has changed: `document`, `framework`, `both`, or only the `judge`
     :param text_bytes: the size of the text, if the manifest says so
     :param text_change: by what part a new text is longer than the one before, or shorter if it is negative
     """
@@ -79,7 +79,7 @@ class Cell(Item):
     carried_from: dict[str, Any] | None = None
     findings: int = 0
     unanswered: int = 0
-    because: str = ""
+    change_reason: str = ""
     text_bytes: int | None = None
     text_change: float | None = None
     _digest: str = field(default="", init=False, repr=False, compare=False)  # once it was asked for

@@ -22,13 +22,13 @@ FINDING_COLUMNS = (
     "night", "source", "uuid", "text_path", "text_sha256", "cell", "framework_id", "framework", "criterion",
     "title", "category", "rationale", "score", "response_id", "assessment_id", "first_seen", "changed_from",
     "open_from",
-    "because", "text_change", "carried", "expert", "expert_category", "expert_rationale", "decided_at",
+    "change_reason", "text_change", "carried", "expert", "expert_category", "expert_rationale", "decided_at",
     "framework_fingerprint", "account",
 )  # fmt: skip
 DECISION_COLUMNS = ("expert", "expert_category", "expert_rationale", "decided_at")
 # What a verdict has changed for if only other criteria of its framework have changed.
 OF_OTHERS = {"framework": "other", "both": "document"}
-BEFORE_COLUMNS = ("category", "first_seen", "open_from", "because")  # what a verdict is compared with
+BEFORE_COLUMNS = ("category", "first_seen", "open_from", "change_reason")  # what a verdict is compared with
 # What is carried forward of a row.
 VERDICT_COLUMNS = ("criterion", "title", "category", "rationale", "score", "response_id", *DECISION_COLUMNS)
 
@@ -88,7 +88,9 @@ def compare(verdicts: Iterable[Verdict], before: Before, night: str) -> list[Ver
         is_same = earlier == verdict["category"]
         changed_from = None if is_same else earlier
         changes = {"first_seen": since if is_same else night, "changed_from": changed_from}
-        changes |= {"open_from": left, "because": cause} if is_same and left else {"open_from": changed_from}
+        changes |= (
+            {"open_from": left, "change_reason": cause} if is_same and left else {"open_from": changed_from}
+        )
         compared.append(verdict | changes)
     return compared
 
@@ -109,7 +111,7 @@ def apply_decisions(verdicts: Iterable[Verdict], cell: str, decisions: Decisions
         ):
             verdict = verdict | {name: decision[name] for name in DECISION_COLUMNS}
         is_settled = verdict.get("expert") and verdict.get("open_from")
-        decided.append(verdict | {"open_from": None, "because": None} if is_settled else verdict)
+        decided.append(verdict | {"open_from": None, "change_reason": None} if is_settled else verdict)
     return decided
 
 
@@ -188,7 +190,7 @@ def finding_rows(
         "text_change": cell.text_change,
     }
     for verdict in verdicts:
-        because = cell.because or None if verdict["changed_from"] else verdict.get("because")
-        if because in OF_OTHERS and (verdict["criterion"] in same_rules or verdict["title"] in same_rules):
-            because = OF_OTHERS[because]
-        yield common | verdict | {"because": because}
+        reason = cell.change_reason or None if verdict["changed_from"] else verdict.get("change_reason")
+        if reason in OF_OTHERS and (verdict["criterion"] in same_rules or verdict["title"] in same_rules):
+            reason = OF_OTHERS[reason]
+        yield common | verdict | {"change_reason": reason}

@@ -152,14 +152,14 @@ class Outcome:
 
     def _compare(self, cell: Cell, before: Before, decisions: Decisions) -> list[Verdict]:
         """Compare a cell with the previous night, and count criteria that the service has not answered."""
-        cell.because = ""
+        cell.change_reason = ""
         if cell.state is FAILED:
             return []
         spool = self.task.earlier.verdicts if cell.state is SKIPPED else self.task.found
         found: list[Verdict] = spool.get(cell.key) or []
         verdicts = compare(found, before, self.task.nights.night.at)
         if cell.state is COMPLETED or any(verdict["changed_from"] for verdict in verdicts):
-            cell.because = self.task.earlier.causes.get(cell.key, "")
+            cell.change_reason = self.task.earlier.causes.get(cell.key, "")
         missing = find_unanswered(self.task.frameworks[cell.framework_id].criteria, found)
         self.unanswered.update((cell.framework, criterion) for criterion in missing)
         cell.findings, cell.unanswered = len(found), len(missing)
@@ -187,7 +187,7 @@ class Outcome:
             criteria = self.task.frameworks[cell.framework_id].criteria
             before = as_listed(self.task.earlier.before.get(cell.key) or {}, criteria)
             verdicts = self._compare(cell, before, decisions)
-            same = self._find_same_rules(cell) if cell.because in OF_OTHERS else ()
+            same = self._find_same_rules(cell) if cell.change_reason in OF_OTHERS else ()
             findings = list(finding_rows(cell, verdicts, night, texts.get(cell.source), same))
             for table in tables:
                 table.add(findings)

@@ -44,7 +44,7 @@ SIGNED = re.compile(r"(\w{3} +\d+ [\d:]{8})[.\d]* (\d{4} GMT)(?s:.*\nTSA: (?:Dir
 # What is printed of a row: what was judged, by which rule, when, who has decided what, and what was sent.
 SHOWN = (
     *("status", "error", "path", "sha256", "source_sha256", "submitted_at", "completed_at", "carried_from"),
-    *("framework", "criterion", "rule", "category", "rationale", "changed_from", "because", "decision"),
+    *("framework", "criterion", "rule", "category", "rationale", "changed_from", "change_reason", "decision"),
     *("category_before", "category_after", "rational_feedback", "answered_by", "expert_id", "decided_at"),
     *("outcome", "results_path", "results_sha256"),
 )

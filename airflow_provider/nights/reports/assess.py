@@ -162,7 +162,7 @@ def _kind_of(cell: Mapping[str, Any]) -> str:
     """Return what a document is, as far as one of its assessments says."""
     if cell["status"] != "COMPLETED":
         return "failed"
-    is_same_text = cell.get("carried_from") or cell.get("because") in ("framework", "judge")
+    is_same_text = cell.get("carried_from") or cell.get("change_reason") in ("framework", "judge")
     return "skipped" if is_same_text else "completed"
 
 

@@ -11,7 +11,11 @@ NUMBERS = ("cases", "agreed", "agreement", "base_rate", "kappa", "moved", "compa
 MAX_CRITERIA = 300
 MAX_MOVED = 100
 # The worst first; each with its words.
-STATES = {"drifted": "drifted", "worthless": "no better than chance", "inconsistent": "inconsistent"}
+STATES = {
+    "drifted": "drifted",
+    "no_better_than_chance": "no better than chance",
+    "inconsistent": "inconsistent",
+}
 
 
 @dataclass

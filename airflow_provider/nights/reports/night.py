@@ -113,7 +113,7 @@ def describe_night(
                 "criterion": sanitize(change.row.get("criterion"), 100),
                 "before": verdict_words(change.row.get("changed_from")),
                 "now": verdict_words(standing(change.row)),
-                "because": CAUSES.get(str(change.row.get("because")), ""),
+                "change_reason": CAUSES.get(str(change.row.get("change_reason")), ""),
                 "decision": change.state,
             }
             for change in worse

@@ -119,7 +119,7 @@ def read_decision(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def describe_cause(row: Mapping[str, Any]) -> str:
     """Return why a verdict changed, and by how much a new text is longer or shorter."""
-    cause, change = CAUSES.get(str(row.get("because")), ""), row.get("text_change")
+    cause, change = CAUSES.get(str(row.get("change_reason")), ""), row.get("text_change")
     if not isinstance(change, int | float) or not 0 < abs(change) < math.inf:
         return cause
     size = f"{abs(change):,.0%}".replace("%", "\u00a0%")

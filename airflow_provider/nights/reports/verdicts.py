@@ -30,7 +30,7 @@ MAX_MADE_DECISIONS = 500  # in this night
 MAX_CRITERIA = 2000  # that are counted, of all frameworks together
 MAX_NAME_CHARS = 400
 REST = "(others)"
-CHANGED = ("framework", "criterion", "because", "changed_from", "category")
+CHANGED = ("framework", "criterion", "change_reason", "changed_from", "category")
 
 
 def to_name(value: object) -> str:
@@ -116,7 +116,7 @@ def effect_of(before: object, stands: str) -> str:
 
 def _find_cause(row: Row) -> tuple[str, str] | None:
     """Return why a verdict may have changed, and the framework if that is the cause; None if unknown."""
-    cause = row.get("because")
+    cause = row.get("change_reason")
     if not isinstance(cause, str) or cause not in CAUSES:
         return None
     framework = to_name(row.get("framework")) if cause in ("framework", "other") else ""
@@ -307,7 +307,7 @@ class VerdictCounts:
             for change in changes:
                 effects[change.effect] += change.total
                 criterion = sanitize(change.row.get("criterion"), 80)
-                if change.row.get("because") == "other":
+                if change.row.get("change_reason") == "other":
                     criterion += ", whose requirement is the same"
                 worse[criterion] += change.total * (change.effect == "worse")
             counted = f"{_count_worse(+worse)}, {effects['better'] or 'none'} better"

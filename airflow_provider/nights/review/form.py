@@ -326,8 +326,8 @@ def _block(number: int, finding: ReviewedFinding, differing: Collection[str], de
         facts.append(f"before: {escape(format_category(finding.changed_from), 80).lower()}")
     if finding.changed_from and "" < finding.first_seen < finding.night:
         facts.append(f"open since {format_time(finding.first_seen)}")
-    if finding.because in CAUSES:
-        facts.append(f"reason for the change: {CAUSES[finding.because]}")
+    if finding.change_reason in CAUSES:
+        facts.append(f"reason for the change: {CAUSES[finding.change_reason]}")
     if "document" in differing:
         facts += _links(finding.text_path, finding.source, page)
     quoted = escape(finding.rationale, MAX_RATIONALE_CHARS) or "*The service gave no rationale.*"

@@ -82,11 +82,11 @@ def group_findings(
     shown = {verdict for verdicts in earlier.values() for verdict in verdicts}
     selection = select(_read_tables(tables), at_most or most * max_findings + 1, only=only, shown=shown)
     new = [finding for finding in selection.asked if finding.verdict not in shown]
-    changed = Counter(_criterion_of(finding) for finding in new if finding.because in NOT_THE_TEXT)
+    changed = Counter(_criterion_of(finding) for finding in new if finding.change_reason in NOT_THE_TEXT)
     groups: dict[tuple[str, ...], list[ReviewedFinding]] = {}
     for finding in new:
         criterion = _criterion_of(finding)
-        is_shared = finding.because in NOT_THE_TEXT and changed[criterion] > 1  # one question
+        is_shared = finding.change_reason in NOT_THE_TEXT and changed[criterion] > 1  # one question
         key = criterion if is_shared or by == "criterion" else (finding.source,)
         groups.setdefault(key, []).append(finding)
     added: list[list[ReviewedFinding]] = []

@@ -15,7 +15,7 @@ from airflow_provider.nights.severity import BEST, classify, is_worse
 from airflow_provider.storage.names import name_in, printable
 
 TEXT_COLUMNS = (
-    "source", "text_path", "night", "cell", "framework", "title", "rationale", "because", "first_seen",
+    "source", "text_path", "night", "cell", "framework", "title", "rationale", "change_reason", "first_seen",
     "expert", "framework_fingerprint", "text_sha256", "account",
 )  # fmt: skip
 NOT_KEPT = ("rationale", "passage", "context")  # the texts that only the form itself shows
@@ -39,7 +39,7 @@ class ReviewedFinding(Finding):
     :param cell: identifies text, framework and payload, so that the next night finds a decision on it
     :param changed_from: the category before the change that no one has decided about yet
     :param first_seen: the night of that change
-    :param because: what has changed: `document`, `framework`, `both` or only the `judge`
+    :param change_reason: what has changed: `document`, `framework`, `both` or only the `judge`
     :param expert: who has decided on it before
     :param framework_fingerprint: SHA-256 of the rules that it was assessed against
     :param text_sha256: of the text that was assessed
@@ -53,7 +53,7 @@ class ReviewedFinding(Finding):
     night: str = ""
     cell: str = ""
     changed_from: str = ""
-    because: str = ""
+    change_reason: str = ""
     first_seen: str = ""
     expert: str = ""
     framework_fingerprint: str = ""

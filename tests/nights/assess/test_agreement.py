@@ -53,7 +53,7 @@ def test_kappa_equals_that_of_scikit_learn_on_1000_random_tables() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cases", "agreement", "base_rate", "kappa", "is_worthless"),
+    ("cases", "agreement", "base_rate", "kappa", "is_no_better"),
     [
         ([("A", "A")] * 9 + [("B", "A")], 0.9, 0.9, 0.0, True),  # always says the majority category
         ([("A", "A")] * 9 + [("B", "B")], 1.0, 0.9, 1.0, False),
@@ -66,11 +66,11 @@ def test_kappa_equals_that_of_scikit_learn_on_1000_random_tables() -> None:
     ],
 )
 def test_agreement_is_measured_beside_base_rate_and_kappa(
-    cases: Any, agreement: float, base_rate: float, kappa: float | None, is_worthless: bool
+    cases: Any, agreement: float, base_rate: float, kappa: float | None, is_no_better: bool
 ) -> None:
     found = measure(cases)
     assert (found["agreement"], found["base_rate"], found["kappa"]) == (agreement, base_rate, kappa)
-    assert found["worthless"] is is_worthless
+    assert found["no_better_than_chance"] is is_no_better
 
 
 def test_chance_of_at_least_some_events_is_exact() -> None:

@@ -144,4 +144,4 @@ def test_a_row_has_every_column_also_before_there_is_a_verdict() -> None:
     row = cell().row()
     assert tuple(row) == ASSESSMENT_COLUMNS
     assert {name for name, value in row.items() if value == 0} == {"attempts", "findings", "unanswered"}
-    assert (row["because"], cell(because="judge").row()["because"]) == (None, "judge")
+    assert (row["change_reason"], cell(change_reason="judge").row()["change_reason"]) == (None, "judge")

@@ -123,12 +123,12 @@ def test_silent_change_of_the_model_is_named_and_its_framework_assessed_again(
     assert numbers == ["DORA", CHANGED, 12, 12]
     assert (drift["documents"][0]["before"], drift["documents"][0]["category"]) == (GOOD, BAD)
     assert f"The judge has drifted: {CHANGED} (DORA), 12 of 12 documents moved" in caplog.text
-    assert {(row["framework"], row["carried_from"] is None, row["because"]) for row in night.rows} == {
+    assert {(row["framework"], row["carried_from"] is None, row["change_reason"]) for row in night.rows} == {
         ("DORA", True, "judge"),
         ("GDPR", False, None),
     }
     changed = [row for row in night.findings if row["changed_from"]]
-    assert {(row["criterion"], row["because"], row["category"]) for row in changed} == {
+    assert {(row["criterion"], row["change_reason"], row["category"]) for row in changed} == {
         (CHANGED, "judge", BAD)
     }
     judged, night = run(nights, golden)
@@ -368,5 +368,5 @@ def test_decisions_of_experts_count_without_golden_documents(
     task = night.run(ComplianceAssessOperator, "assess", documents=night.documents, frameworks=FRAMEWORKS)
     (whole, criterion) = read(task["agreement"])
     assert (whole["cases"], whole["agreement"], whole["base_rate"], whole["kappa"]) == (10, 0.9, 0.9, 0.0)
-    assert criterion["worthless"] is True
+    assert criterion["no_better_than_chance"] is True
     assert "no better than chance" in Path(task["report"].removeprefix("file://")).read_text()

@@ -354,7 +354,7 @@ def test_any_history_says_what_a_simple_model_says(history: History, runs: list[
 def test_rows_say_what_has_changed_a_verdict(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     def causes(night: NightOutcome) -> tuple[Any, ...]:
         (assessment,) = night.rows
-        return assessment["because"], *dict.fromkeys(row["because"] for row in night.findings)
+        return assessment["change_reason"], *dict.fromkeys(row["change_reason"] for row in night.findings)
 
     assert causes(history.night(1, "A")) == (None, None)
     assert causes(history.night(2, "A")) == (None, None)  # carried forward

@@ -119,7 +119,7 @@ def test_a_changed_framework_is_assessed_again_and_only_that(service: Emulator, 
     night = run_night(nights, TEXTS)
     assert service.count("submit_assessment") - before == len(TEXTS)
     assert {row["framework"] for row in night.rows if not row["carried_from"]} == {frameworks[0]["codeName"]}
-    causes = {row["criterion"]: row["because"] for row in night.findings if row["changed_from"]}
+    causes = {row["criterion"]: row["change_reason"] for row in night.findings if row["changed_from"]}
     amended, *others = (criterion["codeName"] for criterion in frameworks[0]["criteria"])
     assert causes == {amended: "framework"} | dict.fromkeys(others, "other")
 

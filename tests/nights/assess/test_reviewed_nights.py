@@ -176,7 +176,7 @@ def test_a_changed_verdict_is_asked_about_until_someone_has_decided(
     third = run_night(nights, changed)
     assert {row["criterion"] for row in third.findings if row["open_from"]} == asked
     assert not any(row["changed_from"] for row in third.findings)
-    assert {row["because"] for row in third.findings if row["open_from"]} == {"document"}
+    assert {row["change_reason"] for row in third.findings if row["open_from"]} == {"document"}
     (form,) = group_findings(third.result)
     first, *_ = responses(form)
     assert len(responses(form)) == len(asked) == 2

@@ -213,7 +213,7 @@ def test_the_newest_decision_on_the_same_category_counts(
 
 
 @pytest.mark.parametrize(
-    ("cause", "criterion", "because"),
+    ("cause", "criterion", "change_reason"),
     [
         ("framework", "D-1", "other"),
         ("framework", "Exit", "other"),  # by its name
@@ -224,17 +224,17 @@ def test_the_newest_decision_on_the_same_category_counts(
         ("judge", "D-1", "judge"),
     ],
 )
-def test_change_is_attributed_to_its_criterion(cause: str, criterion: str, because: str) -> None:
+def test_change_is_attributed_to_its_criterion(cause: str, criterion: str, change_reason: str) -> None:
     verdict = {"criterion": criterion, "title": "", "changed_from": SUFFICIENT, "category": MISSING}
-    (row,) = finding_rows(Cell("k", because=cause), [verdict], "n2", None, {"D-1", "Exit"})
-    assert row["because"] == because
+    (row,) = finding_rows(Cell("k", change_reason=cause), [verdict], "n2", None, {"D-1", "Exit"})
+    assert row["change_reason"] == change_reason
 
 
 @pytest.mark.parametrize("origin", [None, {"run": "d/r"}])
 def test_a_row_has_the_columns_of_its_cell_and_its_verdict(origin: dict[str, str] | None) -> None:
     cell = Cell(
         "k", "a-1", source="in/a", uuid="u", text_sha256="t", framework_id="1", framework="DORA",
-        framework_fingerprint="f", carried_from=origin, because="document", account="c",
+        framework_fingerprint="f", carried_from=origin, change_reason="document", account="c",
     )  # fmt: skip
     (verdict,) = to_verdicts([Finding(7, "Exit", "missing", "Why.", 0.5, "D-1")])
     decision = {"expert": "e", "expert_category": SUFFICIENT, "expert_rationale": "r", "decided_at": "d"}
@@ -248,10 +248,10 @@ def test_a_row_has_the_columns_of_its_cell_and_its_verdict(origin: dict[str, str
     assert row == {
         "night": "n2", "source": "in/a", "uuid": "u", "text_path": "s3://b/a.txt", "text_sha256": "t",
         "cell": cell.digest, "framework_id": "1", "framework": "DORA", "framework_fingerprint": "f",
-        "assessment_id": "a-1", "carried": origin is not None, "because": "document", **seen,
+        "assessment_id": "a-1", "carried": origin is not None, "change_reason": "document", **seen,
         "text_change": None, "account": "c",
     }  # fmt: skip
     (same,) = finding_rows(cell, [verdict | {"changed_from": None}], "n2")
-    assert same["because"] is None
+    assert same["change_reason"] is None
     assert effective_category(of_verdict) == SUFFICIENT
     assert effective_category(of_verdict | {"expert_category": None}) == MISSING

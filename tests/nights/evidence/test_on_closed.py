@@ -29,7 +29,7 @@ HEADLINE = "1 verdict got worse. Of 2 documents, 1 is new or changed and 1 could
 def close(nights: Nights, *callbacks: Any, **parameters: Any) -> dict[str, Any]:
     """Close a night in which one document failed, and one verdict got worse."""
     found = finding(
-        "a.pdf", "C-1", category="MISSING", changed_from="SUFFICIENTLY_REGULATED", because="document"
+        "a.pdf", "C-1", category="MISSING", changed_from="SUFFICIENTLY_REGULATED", change_reason="document"
     )
     given = {
         "ingested": {
@@ -68,7 +68,7 @@ def test_callbacks_get_what_a_person_wants_to_read(nights: Nights, monkeypatch: 
             "criterion": "C-1",
             "before": "sufficiently regulated",
             "now": "missing",
-            "because": "new text",
+            "change_reason": "new text",
             "decision": "open",
         }
     ]

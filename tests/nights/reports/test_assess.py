@@ -28,7 +28,7 @@ RUN = Run(
 def collect(*cells: tuple[Any, ...]) -> VerdictStats:
     stats = VerdictStats()
     for row, findings, *before in cells:
-        common = {name: row.get(name) for name in ("source", "framework", "because")}
+        common = {name: row.get(name) for name in ("source", "framework", "change_reason")}
         stats.add(row, [finding | common for finding in findings], *before)
     return stats
 
@@ -65,11 +65,14 @@ def test_the_page_says_first_why_verdicts_changed_and_groups_them() -> None:
     worse: Any = {"category": MISSING, "changed_from": GOOD}
     better: Any = {"category": GOOD, "changed_from": BAD}
     stats = collect(
-        *((cell(number, framework="GDPR", because="framework"), [finding(**worse)]) for number in range(3)),
-        (cell(7, because="document"), [finding(7, **worse), finding(7, "D-2", **better)]),
-        (cell(7, framework="GDPR", because="document"), [finding(7, **better)]),
-        (cell(7, framework="NIS2", because="both"), [finding(7, **worse)]),
-        (cell(8, because="judge"), [finding(8)]),
+        *(
+            (cell(number, framework="GDPR", change_reason="framework"), [finding(**worse)])
+            for number in range(3)
+        ),
+        (cell(7, change_reason="document"), [finding(7, **worse), finding(7, "D-2", **better)]),
+        (cell(7, framework="GDPR", change_reason="document"), [finding(7, **better)]),
+        (cell(7, framework="NIS2", change_reason="both"), [finding(7, **worse)]),
+        (cell(8, change_reason="judge"), [finding(8)]),
         (cell(9, "FAILED"), []),
         (cell(9, carried_from={"run": "r"}), []),
     )
@@ -96,8 +99,8 @@ def test_the_page_says_first_why_verdicts_changed_and_groups_them() -> None:
 
 def test_change_is_not_blamed_on_a_criterion_whose_requirement_is_the_same() -> None:
     counts = VerdictCounts()
-    counts.add_cell(cell(0, because="framework"))
-    counts.add_finding(finding(category=MISSING, changed_from=GOOD, because="other"))
+    counts.add_cell(cell(0, change_reason="framework"))
+    counts.add_finding(finding(category=MISSING, changed_from=GOOD, change_reason="other"))
     (said,) = counts.explain()
     assert said.startswith(
         "DORA was changed, so 1 document with the same text was reassessed: 1 verdict got worse"
@@ -107,24 +110,33 @@ def test_change_is_not_blamed_on_a_criterion_whose_requirement_is_the_same() -> 
 
 def test_reasons_for_worse_verdicts_name_three_criteria_and_count_the_rest() -> None:
     counts = VerdictCounts()
-    counts.add_cell(cell(0, because="document"))
+    counts.add_cell(cell(0, change_reason="document"))
     names = ["D-1", "D-1", "D-2", "D-3", "D-4", "D-5"]
     for number, name in enumerate(names):
-        counts.add_finding(finding(number, name, MISSING, changed_from=GOOD, because="document"))
+        counts.add_finding(finding(number, name, MISSING, changed_from=GOOD, change_reason="document"))
     (said,) = counts.explain()
     assert "6 verdicts got worse (2 on D-1, 1 on D-2, 1 on D-3, 2 on others), none better." in said
     counts = VerdictCounts()
-    counts.add_cell(cell(0, because="document"))
-    counts.add_finding(finding(changed_from=BAD, because="document"))
+    counts.add_cell(cell(0, change_reason="document"))
+    counts.add_finding(finding(changed_from=BAD, change_reason="document"))
     assert list(counts.explain()) == ["The text of 1 document changed: no verdict got worse, 1 better."]
 
 
 @pytest.mark.parametrize(
     "name",
-    ["framework", "criterion", "because", "changed_from", "category", "expert", "decided_at", "outcome"],
+    [
+        "framework",
+        "criterion",
+        "change_reason",
+        "changed_from",
+        "category",
+        "expert",
+        "decided_at",
+        "outcome",
+    ],
 )
 def test_changes_of_different_kinds_are_apart(name: str) -> None:
-    change = finding(1, "D-1", MISSING, changed_from=GOOD, because="document")
+    change = finding(1, "D-1", MISSING, changed_from=GOOD, change_reason="document")
     counts = VerdictCounts()
     for row in (change, change, change | {name: BAD}):
         counts.add_finding(row)

@@ -13,7 +13,7 @@ GOOD, MISSING = "SUFFICIENTLY_REGULATED", "MISSING"
 
 def row(criterion: str | None, **changes: Any) -> dict[str, Any]:
     numbers = {"cases": 20, "agreed": 18, "agreement": 0.9, "base_rate": 0.9, "kappa": 0.0}
-    states = {"worthless": False, "state": "steady", "compared": 4, "moved": 0}
+    states = {"no_better_than_chance": False, "state": "steady", "compared": 4, "moved": 0}
     return {"framework": "DORA", "criterion": criterion, **numbers, **states, **changes}
 
 
@@ -28,10 +28,10 @@ def render(*judged: Any, **record: Any) -> str:
     return page
 
 
-def test_worthless_and_inconsistent_criteria_have_a_badge() -> None:
+def test_chance_level_and_inconsistent_criteria_have_a_badge() -> None:
     page = render(
         row(None),
-        row("exit", worthless=True),
+        row("exit", no_better_than_chance=True),
         row("audit", cases=0, state="inconsistent"),
         row("data", cases=0),
     )

@@ -281,14 +281,14 @@ def test_headline_and_badge_count_what_stands(category_after: str, headline: str
 
 
 @pytest.mark.parametrize(
-    ("change", "because", "said"),
+    ("change", "reason", "said"),
     [(-0.57, "document", "new text, 57 % shorter"), (14.254, "document", "new text, 1,425 % longer"),
      (0.2, "both", "new text, 20 % longer; new version of the framework"),
      (-1.0, "document", "100 % shorter"),
      (None, "document", "new text"), ("x", "document", "new text"), (-0.5, "judge", "differently")],
 )  # fmt: skip
-def test_change_of_a_text_says_by_how_much(change: Any, because: str, said: str) -> None:
-    row = finding(7, "D-9", BAD, changed_from=GOOD, because=because, text_change=change)
+def test_change_of_a_text_says_by_how_much(change: Any, reason: str, said: str) -> None:
+    row = finding(7, "D-9", BAD, changed_from=GOOD, change_reason=reason, text_change=change)
     (shown,) = page([], [cell()], [row]).texts(".changes tbody tr")
     assert said in shown
     assert ("%" in shown) is ("%" in said)

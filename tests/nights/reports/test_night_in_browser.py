@@ -46,7 +46,7 @@ def page(tmp_path: Path) -> Iterator[Page]:
         previous={"sha256": "cd" * 32},
         judged=[
             row(None),
-            row(LONG, worthless=True),
+            row(LONG, no_better_than_chance=True),
             row("exit", state="drifted", moved=1, compared=4),
             moved(source=LONG),
         ],

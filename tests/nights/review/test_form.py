@@ -19,7 +19,7 @@ GOOD, BAD, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MI
 EXIT = ReviewedFinding(
     7, "Exit", MISSING, "Nothing was\nfound.", 0.25, "E-1", "contract.pdf", "DORA",
     source="s3://in/contract.pdf", text_path="s3://my_aws@out/contract.txt",
-    night="2026-11-17T01:00:00+00:00", cell="c1", changed_from=GOOD, because="framework",
+    night="2026-11-17T01:00:00+00:00", cell="c1", changed_from=GOOD, change_reason="framework",
     findings="s3://out/findings.jsonl",
 )  # fmt: skip
 COMMON = ("document", "framework", "source", "text_path")

@@ -62,8 +62,8 @@ def test_a_form_is_about_one_document_or_one_criterion(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cause", ["framework", "judge"])
 def test_a_changed_criterion_of_several_documents_is_one_form(tmp_path: Path, cause: str) -> None:
-    def changed(number: int, document: str, criterion: str, because: str) -> dict[str, Any]:
-        return row(number, source=document, criterion=criterion, because=because, changed_from=GOOD)
+    def changed(number: int, document: str, criterion: str, reason: str) -> dict[str, Any]:
+        return row(number, source=document, criterion=criterion, change_reason=reason, changed_from=GOOD)
 
     rows = [
         changed(1, "a", "D-1", cause),

@@ -23,7 +23,7 @@ ROW = {
     "score": 0.25,
     "response_id": 7,
     "changed_from": GOOD,
-    "because": "document",
+    "change_reason": "document",
 }
 
 
@@ -78,7 +78,7 @@ def test_a_row_is_a_finding_that_knows_where_it_comes_from() -> None:
         "night": ROW["night"],
         "cell": "c1",
         "changed_from": GOOD,
-        "because": "document",
+        "change_reason": "document",
         "findings": "s3://out/findings.jsonl",
     }
     assert finding.rationale == "Nothing."
