@@ -175,12 +175,12 @@ def get_provider_info() -> dict[str, Any]:
         "integrations": [
             {
                 "integration-name": INTEGRATION,
-                "how-to-guide": ["/docs/quickstart.md", "/docs/operators.md"],
+                "how-to-guide": ["/docs/quickstart.md", "/docs/reference.md"],
                 "tags": ["service"],
             },
             {
                 "integration-name": OBJECT_STORAGE,
-                "how-to-guide": ["/docs/storage.md"],
+                "how-to-guide": ["/docs/dag.md"],
                 "tags": ["protocol"],
             },
         ],
@@ -203,7 +203,7 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "source-integration-name": INTEGRATION,
                 "target-integration-name": OBJECT_STORAGE,
-                "how-to-guide": "/docs/storage.md",
+                "how-to-guide": "/docs/dag.md",
                 "python-module": "airflow_provider.transfers.content_to_object_storage",
             }
         ],

@@ -1,4 +1,4 @@
-"""Write the table of parameters in docs/operators.md from docstrings: `python docs/parameters.py`."""
+"""Write the table of parameters in docs/reference.md from docstrings: `python docs/parameters.py`."""
 
 from __future__ import annotations
 
@@ -8,38 +8,37 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parent / "operators.md"
+PAGE = Path(__file__).parent / "reference.md"
 END = "<!-- The rest is written by docs/parameters.py. -->\n"
 # By the guide that describes them.
 NAMES = {
     "night.md#a-night-in-one-call": ["night.compliance_night"],
     "night.md": ["operators.night.ComplianceCloseNightOperator"],
-    "erasure.md": ["operators.erase.ComplianceEraseOperator"],
-    "ingest.md": ["operators.ingest.ComplianceIngestOperator"],
-    "ingest.md#shards-with-dynamic-task-mapping": ["operators.ingest.chunk"],
-    "assess.md": ["operators.assess.ComplianceAssessOperator"],
-    "golden.md": ["operators.judge.ComplianceJudgeOperator"],
-    "feedback.md#review-a-whole-night": ["operators.feedback.group_findings"],
-    "feedback.md": [
+    "bulk.md": ["operators.ingest.ComplianceIngestOperator", "operators.assess.ComplianceAssessOperator"],
+    "bulk.md#shards-with-dynamic-task-mapping": ["operators.ingest.chunk"],
+    "review.md#review-a-whole-night": ["operators.feedback.group_findings"],
+    "review.md": [
         "operators.feedback.ComplianceReviewAssessmentOperator",
         "operators.feedback.ComplianceSubmitFeedbackOperator",
     ],
-    "content.md": [
+    "erasure.md": ["operators.erase.ComplianceEraseOperator"],
+    "drift.md": [
+        "operators.judge.ComplianceJudgeOperator",
+        "triggers.framework.ComplianceFrameworkChangeTrigger",
+    ],
+    "dag.md": [
         "operators.content.ComplianceSubmitFileOperator",
         "operators.content.ComplianceSubmitUrlOperator",
         "operators.content.ComplianceRefreshContentOperator",
         "operators.content.ComplianceCancelContentOperator",
         "sensors.content.ComplianceContentSensor",
+        "transfers.content_to_object_storage.ComplianceContentToObjectStorageOperator",
         "operators.assessment.ComplianceSubmitAssessmentOperator",
         "operators.assessment.ComplianceGetAssessmentResultsOperator",
         "operators.assessment.ComplianceCancelAssessmentOperator",
         "sensors.assessment.ComplianceAssessmentSensor",
-    ],
-    "storage.md": ["transfers.content_to_object_storage.ComplianceContentToObjectStorageOperator"],
-    "frameworks.md": [
         "operators.framework.ComplianceListFrameworksOperator",
         "operators.framework.ComplianceListCriteriaOperator",
-        "triggers.framework.ComplianceFrameworkChangeTrigger",
     ],
 }
 

@@ -85,10 +85,10 @@ def test_the_night_of_the_readme_runs_as_printed(compliance_service: Emulator, t
 
 
 def test_a_custom_operator_defers_to_the_trigger(compliance_service: Emulator, attempts: Attempts) -> None:
-    text = (DOCS / "client.md").read_text().partition("### Defer to a trigger\n")[2]
+    text = (DOCS / "dag.md").read_text().partition("### Defer to a trigger\n")[2]
     (source,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     names: dict[str, Any] = {"__name__": "custom_operator"}
-    exec(compile(source, "client.md", "exec"), names)
+    exec(compile(source, "dag.md", "exec"), names)
 
     result = attempts.run(names["SubmitPagesOperator"](task_id="pages", urls=["http://127.0.0.1:9/none"]))
 

@@ -173,12 +173,12 @@ def test_an_answer_is_about_the_verdict_that_the_form_showed(
 
 
 def test_the_code_of_the_guide_makes_a_mapped_review() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "feedback.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "review.md").read_text()
     section = page[page.index("### Review a whole night") :]
     (code, *_) = re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
     with DAG("example", schedule=None) as dag:
         names = {"assess": ComplianceListFrameworksOperator(task_id="assess")}
-        exec(compile(code, "feedback.md", "exec"), names)
+        exec(compile(code, "review.md", "exec"), names)
     assert dag.task_ids == ["assess", "group", "review"]
     assert dag.get_task("review").is_mapped
 

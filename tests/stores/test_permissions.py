@@ -1,4 +1,4 @@
-"""The policy in docs/operations.md is enough for a night, and not for more."""
+"""The policy in docs/bucket.md is enough for a night, and not for more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.operators.night import ComplianceCloseNightOperator
 from tests.support.attempts import Attempts
 
-PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "bucket.md").read_text()
 NIGHT = "s3://my_aws@compliance/nights/run=1/"
 
 

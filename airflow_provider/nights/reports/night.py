@@ -49,7 +49,7 @@ def render_night(
 ) -> str:
     """Return the HTML page of a night.
 
-    :param record: of the night, without the report itself; see docs/night.md
+    :param record: of the night, without the report itself; see docs/evidence-format.md
     :param documents: rows of all ingest manifests
     :param verdicts: rows of all assessments and findings
     :param judge: rows about golden documents and agreement with experts

@@ -361,7 +361,7 @@ def test_the_example_of_the_format_is_right(tmp_path: Path) -> None:
 
 def test_hash_of_the_verifier_is_in_the_guide() -> None:
     sha256 = hashlib.sha256(Path(verifier.__file__).read_bytes()).hexdigest()
-    assert sha256 in Path("docs/verify.md").read_text()
+    assert sha256 in Path("docs/audit.md").read_text()
 
 
 @pytest.mark.parametrize("version", [None, 2, "3"])
