@@ -156,14 +156,15 @@ class Location:
         """Return the JSON object in a small object; the default if there is none, or it is damaged."""
         with storage_errors(self, "read"):
             self.fs.invalidate_cache(self.path)  # another process may have written it since it was listed
-            try:
-                is_small = (self.fs.info(self.path)["size"] or 0) <= MAX_JSON_BYTES
+            try:  # without asking for its size before
+                content = self.fs.cat_file(self.path, start=0, end=MAX_JSON_BYTES + 1)
             except FileNotFoundError:
                 return default
-        content = self.read() if is_small else b""
-        if content is None:
-            return default
-        if isinstance(value := parse_json(content), dict):
+            except Exception:
+                if self.size() != 0:
+                    raise
+                content = b""  # stores refuse a range of an empty object
+        if len(content) <= MAX_JSON_BYTES and isinstance(value := parse_json(content), dict):
             return value
         log.warning("Ignored '%s': it is damaged, or not a small JSON object.", self)
         return default

@@ -23,3 +23,12 @@ def test_listed_objects_are_those_that_exist(store: Store) -> None:
         if uri in found:
             assert found[uri]["size"] == number
             assert version_in(found[uri]) == fingerprint(uri)
+
+
+def test_small_objects_are_read_whatever_their_size(store: Store) -> None:
+    store.put("small.json", b'{"a": 1}')
+    store.put("empty.json", b"")
+    below = Location(store.base.rstrip("/"))
+    assert (below / "small.json").read_json({}) == {"a": 1}
+    assert (below / "empty.json").read_json({}) == {}
+    assert (below / "missing.json").read_json({"b": 2}) == {"b": 2}
