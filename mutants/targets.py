@@ -71,10 +71,9 @@ TARGETS = {
     "nights/reports/assess": "nights/reports/assess",
     "nights/reports/charts": "nights/reports/charts trend ingest",
     "nights/reports/ingest": "nights/reports/ingest charts",
-    "nights/reports/night": "nights/reports/night",
+    "nights/reports/night": "nights/reports/night trend",
     "nights/reports/outcomes": "nights/reports/ingest night",
     "nights/reports/page": "nights/reports/page ingest night",
-    "nights/reports/trend": "nights/reports/trend night",
     "nights/reports/verdicts": "nights/reports/assess night",
 }
 

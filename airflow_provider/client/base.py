@@ -9,17 +9,19 @@ import copy
 import logging
 import os
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Any, TypeAlias, TypeVar, cast
 from weakref import WeakSet
 
 from airflow_provider.client.batches import BatchLimit
-from airflow_provider.client.clock import ServiceClock
 from airflow_provider.client.exchange import Done, Exchange, ThrottlePause
 from airflow_provider.client.http.network import ca_file, proxy_for
 from airflow_provider.client.http.uploads import DaemonThread
@@ -40,6 +42,8 @@ from airflow_provider.exceptions import ComplianceError
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 REFRESH_TIMEOUT_SECONDS = 900.0  # after that, the leader of a refresh is presumed dead
+PRECISION_SECONDS = 2.0  # of a `Date`, which has whole seconds and has travelled
+MAX_SKEW_SECONDS = 60.0  # of this machine, before a warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +142,51 @@ class TokenProvider:
                 pending.future.set_exception(result)
             else:
                 pending.future.set_result(result)
+
+
+class ServiceClock:
+    """The time at the service, as the `Date` of its responses tells it.
+
+    Until the first response it is the time of this machine. What other machines have written, such as when
+    they submitted a job, is compared with this time: their clocks may differ by hours.
+
+    :param url: of the service, for the warning
+    :ivar is_known: the service has told its time
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._date = ""
+        self._offset: float | None = None  # from our monotonic clock: the wall clock may jump
+        self._is_warned = False
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the service has told its time."""
+        return self._offset is not None
+
+    def now(self) -> float:
+        """Return the time, in seconds since the epoch."""
+        return time.time() if self._offset is None else time.monotonic() + self._offset
+
+    def observe(self, headers: Mapping[str, str]) -> None:
+        """Read the time from the headers of a response; one from a cache, with an age, does not tell it."""
+        date = headers.get("date", "")
+        if not date or date == self._date or "age" in headers:
+            return
+        self._date = date
+        with suppress(ValueError, TypeError, OverflowError):
+            sent = parsedate_to_datetime(date)
+            at = sent.replace(tzinfo=sent.tzinfo or UTC).timestamp() + 0.5
+            skew = time.time() - at
+            self._offset = at + (skew if abs(skew) <= PRECISION_SECONDS else 0.0) - time.monotonic()
+            if abs(skew) > MAX_SKEW_SECONDS and not self._is_warned:
+                self._is_warned = True
+                log.warning(
+                    "The clock of this machine is %.0f s %s that of %s: set it, for example by NTP. "
+                    "Limits of time count by the clock of the service.",
+                    abs(skew), "ahead of" if skew > 0 else "behind", self._url,
+                )  # fmt: skip
 
 
 class SharedState:

@@ -21,8 +21,7 @@ from airflow_provider.runtime.non_retryable import fail_without_retry
 
 if TYPE_CHECKING:  # DAG files import this module: the client and its libraries are imported by the first call
     from airflow_provider.client.aio import AsyncComplianceClient
-    from airflow_provider.client.base import SharedState
-    from airflow_provider.client.clock import ServiceClock
+    from airflow_provider.client.base import ServiceClock, SharedState
     from airflow_provider.client.findings import Finding
     from airflow_provider.client.http.uploads import FileSource
     from airflow_provider.client.http.wire import HttpResponse

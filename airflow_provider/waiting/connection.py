@@ -9,7 +9,7 @@ from airflow_provider.exceptions import ComplianceError, ComplianceJobError
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
-    from airflow_provider.client.clock import ServiceClock
+    from airflow_provider.client.base import ServiceClock
     from airflow_provider.hooks.compliance import ComplianceHook
 
 READ_SECONDS = 30.0  # to read an Airflow connection: a secrets backend may hang

@@ -21,7 +21,7 @@ from airflow_provider.waiting.rules import LAST_POLL_SECONDS, Accepts, Pace, Pol
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
-    from airflow_provider.client.clock import ServiceClock
+    from airflow_provider.client.base import ServiceClock
     from airflow_provider.hooks.compliance import ComplianceHook
     from airflow_provider.waiting.kinds import JobKind
     from airflow_provider.waiting.results import PollResult

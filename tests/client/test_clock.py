@@ -8,9 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider.client import clock as module
-from airflow_provider.client.base import get_shared_state
-from airflow_provider.client.clock import ServiceClock
+from airflow_provider.client import base as module
+from airflow_provider.client.base import ServiceClock, get_shared_state
 from airflow_provider.client.settings import Settings
 from airflow_provider.exceptions import ComplianceRefusedError
 from tests.support.callers import AsyncCaller, SyncCaller

@@ -28,7 +28,7 @@ from airflow_provider.nights.assess.verdicts import (
     read_judged_since,
     to_utc,
 )
-from airflow_provider.nights.bulk.budget import check_budget
+from airflow_provider.nights.bulk.counts import check_budget
 from airflow_provider.nights.bulk.engine import BulkEngine, BulkRun
 from airflow_provider.nights.bulk.items import (
     COMPLETED,

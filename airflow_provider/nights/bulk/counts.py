@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from airflow_provider.exceptions import ComplianceError
+from airflow_provider.exceptions import ComplianceError, ComplianceInputError
 from airflow_provider.nights.bulk.items import COMPLETED, FAILED, SKIPPED, Item, ItemState
 from airflow_provider.redaction.text import generalize
 from airflow_provider.runtime.non_retryable import as_non_retryable
@@ -162,3 +162,20 @@ def _describe_failures(noun: str, reason: str, failed: Sequence[Item]) -> str:
         error = failed[0].error.removesuffix(".")
         return f"{error}." if first in error else f"{first}: {error}."
     return f"{len(failed):,} {noun}, such as {first}: {reason.removesuffix('.')}."
+
+
+def check_budget(
+    limit: MaxFailed, number: int, total: int, noun: str, explain: Callable[[], Iterable[str]]
+) -> None:
+    """Raise if more would be submitted than allowed.
+
+    :param number: how many of the total would be submitted
+    :param noun: what they are, in the plural
+    :param explain: yields why, in sentences; called only to raise
+    """
+    if number <= count_allowed(limit, total):
+        return
+    raise ComplianceInputError(
+        f"{number:,} of {total:,} {noun} would be submitted, more than max_submitted={limit} allows, so none "
+        f"was. {' '.join(explain())} If that is right, allow it for one run: see max_submitted in the docs."
+    )

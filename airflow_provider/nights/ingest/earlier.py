@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceNotFoundError
-from airflow_provider.nights.bulk.budget import check_budget
-from airflow_provider.nights.bulk.counts import MAX_FAILURES_SHOWN
+from airflow_provider.nights.bulk.counts import MAX_FAILURES_SHOWN, check_budget
 from airflow_provider.nights.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED, SUBMITTED, resume
 from airflow_provider.nights.index.nights import Entry, latest_rows
 from airflow_provider.nights.index.ranges import hash_of

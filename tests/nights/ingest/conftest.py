@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.client.clock import ServiceClock
+from airflow_provider.client.base import ServiceClock
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import Sample, serve_pages, write_samples
 from airflow_provider.nights.bulk import backoff

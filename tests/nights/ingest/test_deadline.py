@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.client import clock as clock_module
+from airflow_provider.client import base as client_base
 from airflow_provider.client.base import reset_shared_state
 from airflow_provider.emulator import Emulator
 from airflow_provider.nights.bulk import engine
@@ -88,7 +88,7 @@ def skew(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Cal
 
     def set_wrong(is_wrong: bool) -> None:
         reset_shared_state()  # another machine has heard nothing from the service yet
-        for module in (clock_module, deadlines, triggers, waits):
+        for module in (client_base, deadlines, triggers, waits):
             monkeypatch.setattr(module, "time", wrong if is_wrong else time)
 
     return set_wrong

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider.nights.reports.charts import ColumnChart
-from airflow_provider.nights.reports.trend import CHARTS, Trend, TrendPoint, plot_trend
+from airflow_provider.nights.reports.night import CHARTS, Trend, TrendPoint, plot_trend
 from tests.nights.reports.pages import ODD
 
 TODAY = date(2026, 3, 31)
