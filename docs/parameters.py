@@ -10,7 +10,7 @@ from typing import Any
 
 PAGE = Path(__file__).parent / "reference.md"
 END = "<!-- The rest is written by docs/parameters.py. -->\n"
-# By the guide that describes them.
+# By the page that describes them.
 NAMES = {
     "night.md#a-night-in-one-call": ["night.compliance_night"],
     "night.md": ["operators.night.ComplianceCloseNightOperator"],

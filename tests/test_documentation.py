@@ -217,6 +217,11 @@ def test_every_example_is_linked_or_shown_as_it_is_on_one_page(example: Path) ->
     assert len(shown) + bool(links) == 1
 
 
+def test_the_quick_start_has_the_steps_of_the_readme() -> None:
+    steps = README.partition("## Try it")[2].partition("## More")[0].replace("](docs/", "](")
+    assert steps in PAGES["quickstart.md"]
+
+
 def test_pages_are_readable_where_they_are_stored() -> None:
     assert not [name for name, page in PAGES.items() if "{literalinclude}" in page or "```{include}" in page]
     assert len(PAGES) <= 20
@@ -266,7 +271,7 @@ class Upstream(dict[str, Any]):
 @pytest.mark.parametrize("kind", TASKS, ids=lambda kind: kind.__name__)
 def test_every_operator_has_a_section_with_a_working_example(kind: type) -> None:
     name = kind.__name__
-    heading = rf"^## {name}\n(.*?)(?=^## |\Z)"
+    heading = rf"^## {name}\n(.*?)(?=^##+ |\Z)"
     (section,) = (
         found for page in PAGES.values() for found in re.findall(heading, page, re.DOTALL | re.MULTILINE)
     )

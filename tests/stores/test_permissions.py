@@ -40,7 +40,7 @@ def test_the_documented_policy_is_enough_for_a_night(
         (sample,) = write_samples(tmp_path, pdfs=1, docx=0, pages=0)
         store.upload_file(str(sample.path), "compliance", "documents/a.pdf")
         users.create_user(UserName="worker")
-        (policy,) = re.findall(r"^```json\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+        (policy,) = re.findall(r"^```json\n(\{\n  \"Version\".*?)^```", PAGE, re.DOTALL | re.MULTILINE)
         users.put_user_policy(UserName="worker", PolicyName="night", PolicyDocument=policy)
         key = users.create_access_key(UserName="worker")["AccessKey"]
         login = key["AccessKeyId"], key["SecretAccessKey"]
