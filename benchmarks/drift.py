@@ -6,98 +6,83 @@ look. False alarms are counted, and the nights from a change until it is named.
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 from collections.abc import Callable, Sequence
 
+from benchmarks.harness import judge, options, table
 from tests.nights.assess.test_agreement import Answer, Watch, noisy, steady
 
 NIGHTS = 30  # of a run
 FIRST = 5  # night with a change
 
 
-def undecided(tosses: Callable[[int, int, int], bool], seed: int, *, together: bool = False) -> Answer:
-    """Return a judge that tosses a coin where it is undecided.
+def undecided(frameworks: int, criteria: int, *, together: bool = False) -> Callable[[int], Answer]:
+    """Return a judge that tosses a coin on some criteria of three documents, perhaps one coin for all."""
 
-    :param tosses: by document, framework and criterion
-    :param together: one coin for all criteria of a document
-    """
-    numbers = random.Random(seed)
-    coins: dict[tuple[int, int], int] = {}
+    def make(seed: int) -> Answer:
+        numbers, coins = random.Random(seed), dict[tuple[int, int], int]()
 
-    def answer(night: int, document: int, framework: int, criterion: int) -> int:
-        said = steady(night, document, framework, criterion)
-        if not tosses(document, framework, criterion):
-            return said
-        coin = (
-            coins.setdefault((night, document), numbers.randint(0, 1)) if together else numbers.randint(0, 1)
-        )
-        return (said + coin) % 3
+        def answer(night: int, document: int, framework: int, criterion: int) -> int:
+            said = steady(night, document, framework, criterion)
+            if document >= 3 or framework >= frameworks or criterion >= criteria:
+                return said
+            if together:
+                return (said + coins.setdefault((night, document), numbers.randint(0, 1))) % 3
+            return (said + numbers.randint(0, 1)) % 3
 
-    return answer
+        return answer
+
+    return make
+
+
+def changed(is_other: Callable[[int, int, int], bool]) -> Answer:
+    """Return a judge that judges otherwise in some cases, by night, document and framework."""
+    return lambda night, document, framework, criterion: (
+        (steady(night, document, framework, criterion) + is_other(night, document, framework)) % 3
+    )
 
 
 QUIET: dict[str, tuple[float, Callable[[int], Answer]]] = {
     "errs in one answer of twenty": (0.001, lambda seed: noisy(0.05, seed)),
-    "tosses a coin on three documents": (0.01, lambda seed: undecided(lambda d, _f, _c: d < 3, seed)),
-    "the same, all criteria with one coin": (
-        0.01,
-        lambda seed: undecided(lambda d, _f, _c: d < 3, seed, together=True),
-    ),
-    "tosses it on one framework of three": (
-        0.01,
-        lambda seed: undecided(lambda d, f, _c: d < 3 and not f, seed),
-    ),
-    "tosses it on one criterion of three": (
-        0.01,
-        lambda seed: undecided(lambda d, f, c: d < 3 and not f and not c, seed),
-    ),
+    "tosses a coin on three documents": (0.01, undecided(3, 6)),
+    "the same, all criteria with one coin": (0.01, undecided(3, 6, together=True)),
+    "tosses it on one framework of three": (0.01, undecided(1, 6)),
+    "tosses it on one criterion of three": (0.01, undecided(1, 1)),
 }
-
-
-def one_by_one(night: int, document: int, framework: int, criterion: int) -> int:
-    """Judge one document after the other otherwise, one every third night."""
-    return (steady(night, document, framework, criterion) + (night >= FIRST + 3 * document)) % 3
-
-
-def two_of_twelve(night: int, document: int, framework: int, criterion: int) -> int:
-    """Judge two documents otherwise for ever, on all criteria of a framework."""
-    return (
-        steady(night, document, framework, criterion) + (night >= FIRST and document < 2 and not framework)
-    ) % 3
-
-
 SLOW: dict[str, tuple[int, Answer]] = {
-    "one document after the other, every third night": (3 * 4, one_by_one),
-    "two of twelve on all criteria of a framework": (3, two_of_twelve),
+    "one document after the other, every third night": (
+        3 * 4,
+        changed(lambda night, document, _: night >= FIRST + 3 * document),
+    ),
+    "two of twelve on all criteria of a framework": (
+        3,
+        changed(lambda night, document, framework: night >= FIRST and document < 2 and not framework),
+    ),
 }
 
 
 def main(arguments: Sequence[str] = ()) -> int:
     """Simulate and print; the result says whether the targets were met."""
-    parser = argparse.ArgumentParser(description="Drift of the judge")
-    parser.add_argument("--nights", type=int, default=10_000)
-    runs, is_good = parser.parse_args(arguments).nights // NIGHTS, True
+    runs = options(arguments, __doc__, nights=10_000).nights // NIGHTS
+    quiet, slow, targets = [], [], {}
     for what, (limit, make) in QUIET.items():
         alarms = sum(len(Watch(make(seed)).alarms(NIGHTS)) for seed in range(runs))
-        share = alarms / (runs * NIGHTS)
-        is_good = is_good and share < limit
-        print(
-            f"{what:<50}{alarms:>6} false alarms in {runs * NIGHTS:,} nights: {share:.2%}, below {limit:.1%}"
-        )
-    for what, (limit, judge) in SLOW.items():
+        quiet.append({"": what, "false alarms": alarms, "nights": runs * NIGHTS})
+        targets[f"share of false alarms, {what}"] = (alarms / (runs * NIGHTS), limit)
+    for what, (limit, answer) in SLOW.items():
         for wobble in (0.0, 0.05):
-            found = [Watch(noisy(wobble, seed, judge)).alarms(NIGHTS) for seed in range(max(1, runs // 3))]
-            late = [([night for night in named if night >= FIRST] or [NIGHTS])[0] - FIRST for named in found]
-            on_time = sum(nights < limit for nights in late)
-            is_good = is_good and (wobble > 0 or on_time == len(late))
-            print(
-                f"{what:<50}{on_time:>6} of {len(late)} named within {limit} nights, the last after "
-                f"{max(late) + 1}; noise {wobble:.0%}",
-                flush=True,
-            )
-    return not is_good
+            found = [Watch(noisy(wobble, seed, answer)).alarms(NIGHTS) for seed in range(max(1, runs // 3))]
+            late = [next((night for night in named if night >= FIRST), NIGHTS) - FIRST for named in found]
+            in_time = sum(nights < limit for nights in late)
+            slow.append({
+                "": what, "noise": wobble, "runs": len(late), "in time": in_time, "slowest": max(late) + 1
+            })  # fmt: skip
+            if not wobble:
+                targets[f"nights until named, {what}"] = (max(late) + 1, limit)
+    table(*quiet)
+    table(*slow)
+    return not judge(**targets)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,12 @@ import json
 import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from airflow_provider.provider_info import get_provider_info
+from benchmarks.harness import judge, table
 
-LIMIT_MS = 50.0
-REPEATS = 5
+LIMIT_MS, REPEATS = 50.0, 5
 PROBE = """
 import json, sys, time
 begin = time.perf_counter()
@@ -24,24 +25,25 @@ print(json.dumps([base, time.perf_counter() - begin, len(set(sys.modules) - know
 """
 
 
-def main() -> None:
+def main(arguments: Sequence[str] = ()) -> int:
     """Print the median of some runs for each module that the provider names."""
     info = get_provider_info()
     kinds = ("hooks", "operators", "sensors", "transfers", "triggers")
     groups = [group for kind in kinds for group in info.get(kind, [])]
     # Airflow's schema lets a transfer name one module only, under another key.
     modules = [name for each in groups for name in each.get("python-modules") or [each["python-module"]]]
-    print(f"{'module':<48}{'adds':>10}{'of airflow.sdk':>16}{'modules':>10}{'limit':>12}")
-    for module in modules:
-        runs = [_probe(module) for _ in range(REPEATS)]
-        base, added = (statistics.median(run[index] for run in runs) for index in (0, 1))
-        verdict = "ok" if added * 1000 < LIMIT_MS else "TOO SLOW"
-        cost = f"{added * 1000:>7.1f} ms{added / base:>15.2%}{runs[0][2]:>10}"
-        print(f"{module:<48}{cost}{LIMIT_MS:>5.0f} ms {verdict}")
+    rows = [_row(name) for name in arguments or modules]
+    table(*rows)
+    return not judge(ms_of_the_slowest=(max(float(row["ms"]) for row in rows), LIMIT_MS))
 
 
-def _probe(module: str) -> tuple[float, float, int]:
+def _row(module: str) -> dict[str, float | str]:
     command = [sys.executable, "-W", "ignore", "-c", PROBE.format(module=module)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    base, added, count = json.loads(done.stdout.splitlines()[-1])
-    return base, added, count
+    printed = [subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout for _ in range(REPEATS)]
+    runs = [json.loads(text.splitlines()[-1]) for text in printed]
+    base, added, count = (statistics.median(column) for column in zip(*runs, strict=True))
+    return {"": module, "ms": 1000 * added, "% of airflow.sdk": 100 * added / base, "modules": count}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

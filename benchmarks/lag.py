@@ -1,9 +1,11 @@
-"""A trigger that watches the event loop that it runs in."""
+"""What a benchmark puts into a triggerer; as a command, deferred task instances in Airflow's database."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import json
+import sys
 import time
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
@@ -13,37 +15,40 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 STEP = 0.02
+DAG, TASK = "waiting", "wait"
+
+
+class _Trigger(BaseTrigger):
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return f"{type(self).__module__}.{type(self).__qualname__}", asdict(self)  # type: ignore[call-overload] # both are dataclasses
 
 
 @dataclass(eq=False, repr=False)
-class LagTrigger(BaseTrigger):
+class LagTrigger(_Trigger):
     """Writes down, for each second, by how much its short sleeps were too long at worst.
 
-    A second column leaves out the time of garbage collections, which are not the doing of who runs just then.
+    It leaves out the time of garbage collections, which are not the doing of who runs just then.
 
     :param file: where to
     """
 
     file: str
 
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        return f"{__name__}.{type(self).__qualname__}", asdict(self)
-
     async def run(self) -> AsyncIterator[TriggerEvent]:
         collecting = Collecting()
         # Kept open: each line costs this loop microseconds.
         with Path(self.file).open("a", buffering=1) as sink:  # noqa: ASYNC230 - see above
             while True:
-                worst, worst_own, until = 0.0, 0.0, time.monotonic() + 1
+                worst, until = 0.0, time.monotonic() + 1
                 while (begin := time.monotonic()) < until:
                     before = collecting.seconds
                     await asyncio.sleep(STEP)
                     late = time.monotonic() - begin - STEP
-                    worst, worst_own = max(worst, late), max(worst_own, late - collecting.seconds + before)
-                print(time.time(), worst, worst_own, file=sink)
+                    worst = max(worst, late - collecting.seconds + before)
+                print(time.time(), worst, file=sink)
         yield TriggerEvent(None)
 
 
@@ -51,8 +56,7 @@ class Collecting:
     """Sums up how long garbage collections take."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
-        self._begin = 0.0
+        self.seconds = self._begin = 0.0
         gc.callbacks.append(self._note)
 
     def _note(self, phase: str, info: dict[str, int]) -> None:
@@ -63,7 +67,7 @@ class Collecting:
 
 
 @dataclass(eq=False, repr=False)
-class SleepTrigger(BaseTrigger):
+class SleepTrigger(_Trigger):
     """Does nothing for a long time.
 
     :param uuids: for a row in the database like that of others
@@ -73,30 +77,41 @@ class SleepTrigger(BaseTrigger):
     uuids: list[str]
     deadline: float
 
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        return f"{__name__}.{type(self).__qualname__}", asdict(self)
-
     async def run(self) -> AsyncIterator[TriggerEvent]:
         await asyncio.sleep(self.deadline - time.time())
         yield TriggerEvent(None)
 
 
-@dataclass
-class Lag:
-    """The worst of one second.
+def worst_lag(file: Path, begin: float) -> float:
+    """Return the worst lag since a moment."""
+    rows = ([float(field) for field in line.split()] for line in file.read_text().splitlines())
+    return max((worst for at, worst in rows if begin <= at - 1), default=float("nan"))
 
-    :param worst: all of it
-    :param own: without garbage collections
+
+def defer() -> None:
+    """Put an instance for each trigger into the latest run; triggers come as JSON on standard input.
+
+    What a scheduler, an executor and a worker would have written down after minutes is written down at once;
+    the triggerer can't tell the difference.
     """
+    from airflow.models.dagbag import DBDagBag
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.models.trigger import Trigger
+    from airflow.utils.session import create_session
+    from sqlalchemy import func, select
 
-    worst: float
-    own: float
+    with create_session() as session:
+        dag = DBDagBag().get_latest_version_of_dag(DAG, session=session)
+        assert dag
+        of_task = TaskInstance.dag_id == DAG
+        template = session.scalars(select(TaskInstance).where(of_task).limit(1)).one()
+        last = session.scalar(select(func.max(TaskInstance.map_index)).where(of_task)) or 0
+        for number, (path, kwargs) in enumerate(json.load(sys.stdin), last + 1):
+            run = template.dag_version_id, template.run_id
+            instance = TaskInstance(dag.get_task(TASK), *run, "deferred", number)
+            instance.trigger = Trigger(path, kwargs)
+            session.add(instance)
 
 
-def lags(file: Path, begin: float, end: float) -> list[Lag]:
-    """Read the lags between two moments."""
-    rows = [[float(field) for field in line.split()] for line in file.read_text().splitlines()]
-    return [Lag(worst, own) for at, worst, own in rows if begin <= at - 1 and at <= end + 1]
+if __name__ == "__main__":
+    defer()

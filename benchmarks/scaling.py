@@ -2,24 +2,22 @@
 
 Each row prepares what earlier tasks leave, by the code that leaves it, and measures one step in a process of
 its own: CPU, memory above the imports, and what it asks its store for. `--scale 0.1` takes a tenth of the
-documents.
+documents; `--folder` is for what is prepared, such as /dev/shm.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
-import multiprocessing
 import resource
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from concurrent.futures import ProcessPoolExecutor
+from functools import cached_property, partial
 from itertools import count, islice
+from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +30,7 @@ from airflow_provider.nights.reports.documents import DocumentTables
 from airflow_provider.operators.night import ComplianceCloseNightOperator
 from airflow_provider.storage.jsonl import TableFile
 from airflow_provider.storage.locations import Location
-from benchmarks.comparison import TaskInstance
+from benchmarks.harness import TaskInstance, judge, options, table, timed
 from tests.nights.evidence.nights import cell, document, finding
 
 NIGHTS = 30
@@ -40,23 +38,7 @@ CRITERIA = 6  # of each framework
 FRAMEWORKS = "DORA", "GDPR"
 ASKS = ("open", "ls", "find")  # objects and listings that a store is asked for
 RATIONALE = "The contract regulates this in a clause of its own, with a period for the transition. " * 2
-
-
-@dataclass(frozen=True)
-class Row:
-    """A step to measure.
-
-    :param prepare: writes what earlier tasks leave below a folder
-    :param measure: does the step
-    :param targets: CPU-seconds or seconds, MiB above imports, requests to the store; None for no target
-    """
-
-    what: str
-    prepare: Callable[[Path], None]
-    measure: Callable[[Path], None]
-    cpu: float
-    memory: float
-    requests: int | None = None
+Step = Callable[[Path], object]
 
 
 def source(number: int) -> str:
@@ -81,16 +63,16 @@ def split(documents: int, bits: int) -> list[list[str]]:
     return shards
 
 
-def publish_entries(root: Path, documents: int, bits: int, nights: int) -> None:
+def publish_entries(root: Path, bits: int) -> None:
     """Publish the entries of all shards of a night, and of 16 shards of all others: the rest is not read."""
-    table = {"manifest": Table(f"file://{root}/none.jsonl", "0")}
-    for number, sources in enumerate(split(documents, bits)):
-        for night in range(nights if number < 16 else 1):
-            nights_of(root, night, str(number), sources).publish(table, sources, "account")
-
+    shards = split(100 << bits, bits)
+    for number, sources in enumerate(shards):
+        for night in range(NIGHTS if number < 16 else 1):
+            entry = {"manifest": Table(f"file://{root}/none.jsonl", "0")}
+            nights_of(root, night, str(number), sources).publish(entry, sources, "account")
     new = (f"{source(number)}-new" for number in count())
     wanted = list(islice((one for one in new if hash_of(one) >> (HASH_BITS - bits) == 1), 10))
-    (root / "shard.json").write_text(json.dumps([split(documents, bits)[1], wanted]))
+    (root / "shard.json").write_text(json.dumps([shards[1], wanted]))
 
 
 def look_up(root: Path) -> None:
@@ -125,19 +107,24 @@ class Bucket:
         return path
 
 
-def list_bucket(folder: Path, documents: int) -> None:
+def list_bucket(documents: int, root: Path) -> None:
     """List a bucket; without what boto takes to read the answers of S3."""
     make = Location.__dict__["fs"].func
     stand_in = cached_property(lambda self: Bucket(documents) if self.protocol == "s3" else make(self))
     stand_in.__set_name__(Location, "fs")
     Location.fs = stand_in  # type: ignore[assignment,method-assign] # in this process only
-    list_shards("s3://my_aws@documents/in/", f"file://{folder}/out/", None, 1024)
+    list_shards("s3://my_aws@documents/in/", f"file://{root}/out/", None, 1024)
 
 
-def write_list(folder: Path, documents: int) -> None:
+def write_list(documents: int, root: Path) -> None:
     """Write a list of documents."""
-    with (folder / "list.txt").open("w") as file:
+    with (root / "list.txt").open("w") as file:
         file.writelines(f"{source(number)}\n" for number in range(documents))
+
+
+def list_list(root: Path) -> None:
+    """Divide the documents of a list."""
+    list_shards(f"file://{root}/list.txt", f"file://{root}/out/", None, 1024)
 
 
 def findings(sources: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -151,12 +138,12 @@ def findings(sources: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 def write_table(location: Location, rows: Iterable[dict[str, Any]]) -> TableFile:
     """Write a table."""
-    table = TableFile(location)
+    written = TableFile(location)
     for row in rows:
-        table.add([row])
-    table.complete()
-    table.replace()
-    return table
+        written.add([row])
+    written.complete()
+    written.replace()
+    return written
 
 
 def write_shard(folder: Path, sources: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -176,126 +163,88 @@ def write_shard(folder: Path, sources: Sequence[str]) -> tuple[dict[str, Any], d
     return {"manifest": uris["manifest"], **counts}, {**uris, "report": "file:///r.html", "categories": {}}
 
 
-def write_history(root: Path, documents: int, bits: int) -> None:
-    """Write what one shard has left of all nights; that of the others is not read."""
-    [sources] = [sources for number, sources in enumerate(split(documents, bits)) if number == 0]
+def write_history(documents: int, bits: int, root: Path) -> None:
+    """Write what the first shard has left of all nights; that of the others is not read."""
+    sources = split(documents, bits)[0]
+    (root / "document.txt").write_text(sources[0])
     for night in range(NIGHTS):
         ingested, assessed = write_shard(root / f"dt={night:02}", sources)
         hashes = json.loads(assessed["hashes"])
         for kind, name, keys in (("ingest", "manifest", sources), ("assess", "findings", [])):
-            uri = (ingested | assessed)[name]
-            table = {name: Table(uri, hashes[name])}
-            nights_of(root, night, "0", sources, kind).publish(table, keys, "account")
+            entry = {name: Table((ingested | assessed)[name], hashes[name])}
+            nights_of(root, night, "0", sources, kind).publish(entry, keys, "account")
 
 
-def show_document(root: Path, documents: int, bits: int) -> None:
+def show_document(root: Path) -> None:
     """Read what a document's page and `history` show."""
-    one = next(one for one in map(source, range(documents)) if hash_of(one) >> (HASH_BITS - bits) == 0)
-    shown = DocumentTables(Location(f"file://{root}")).read(one)
+    shown = DocumentTables(Location(f"file://{root}")).read((root / "document.txt").read_text())
     assert [len(night.findings) for night in shown] == [len(FRAMEWORKS) * CRITERIA] * NIGHTS
 
 
-def write_night(root: Path, documents: int, most: int, size: int) -> None:
+def write_night(documents: int, most: int, size: int, root: Path) -> None:
     """List a night, and write what the tasks of its shards leave."""
-    write_list(root, documents)
+    write_list(documents, root)
     uris, _ = list_shards(f"file://{root}/list.txt", f"file://{root}/dt=1/", size, most)
-    outputs = [
+    shards = (
         write_shard(root / "dt=1" / f"{number:05}", list(resolve(uri))) for number, uri in enumerate(uris)
-    ]
-    (root / "outputs.json").write_text(json.dumps(outputs))
+    )
+    (root / "outputs.json").write_text(json.dumps(list(shards)))
 
 
 def close(root: Path) -> None:
     """Close the night."""
-    ingested, assessed = zip(*json.loads((root / "outputs.json").read_text()), strict=True)
+    ingested, assessed = map(list, zip(*json.loads((root / "outputs.json").read_text()), strict=True))
     destination = f"file://{root}/dt=1/"
     task = ComplianceCloseNightOperator(
-        task_id="close", ingested=list(ingested), assessed=list(assessed), destination=destination
+        task_id="close", ingested=ingested, assessed=assessed, destination=destination
     )
     context: Any = {"ti": TaskInstance(), "dag_run": SimpleNamespace(), "outlet_events": {}}
     result = task.execute(context)
     assert result["assessments"] == 2 * result["documents"]
 
 
-def rows(scale: float) -> dict[str, Row]:
-    """Return what there is to measure."""
+def rows(scale: float) -> dict[str, tuple[str, Step, Step, float, float, int]]:
+    """Return what to measure: how it is prepared and done, and its CPU-seconds, MiB and requests at most."""
     many, some = int(1_000_000 * scale), int(20_000 * scale)
+    any_number = sys.maxsize  # of requests
 
-    def look(shards: str, bits: int, nights: int) -> Row:
-        return Row(
-            f"look up 10 new documents, {shards} shards, {nights} nights",
-            lambda root: publish_entries(root, 100 << bits, bits, nights),
-            look_up,
-            0.3, 20.0, 2 * nights + 4,
-        )  # fmt: skip
+    def look(bits: int) -> tuple[str, Step, Step, float, float, int]:
+        what = f"look up 10 new documents, {1 << bits:,} shards, {NIGHTS} nights"
+        return what, partial(publish_entries, bits=bits), look_up, 0.3, 20.0, 2 * NIGHTS + 4
 
-    def page(what: str, documents: int, bits: int, seconds: float) -> Row:
-        return Row(
-            f"page of a document, {what}, {NIGHTS} nights, 12 findings",
-            lambda root: write_history(root, documents, bits),
-            lambda root: show_document(root, documents, bits),
-            seconds, 100.0,
-        )  # fmt: skip
+    def page(documents: int, bits: int, seconds: float) -> tuple[str, Step, Step, float, float, int]:
+        what = f"page of one of {documents:,} documents in {1 << bits} shards, {NIGHTS} nights, 12 findings"
+        return what, partial(write_history, documents, bits), show_document, seconds, 100.0, any_number
 
-    def closed(documents: int, most: int, size: int) -> Row:
-        return Row(
-            f"close {documents:,} documents x 2 in shards of {size:,}",
-            lambda root: write_night(root, documents, most, size),
-            close, documents * 2e-3, 500.0,
-        )  # fmt: skip
+    def closed(documents: int, most: int, size: int) -> tuple[str, Step, Step, float, float, int]:
+        what, prepare = f"close {documents:,} documents x 2", partial(write_night, documents, most, size)
+        return f"{what} in shards of {size:,}", prepare, close, documents * 2e-3, 500.0, any_number
 
+    listing, bucket = partial(write_list, many), partial(list_bucket, many)
     return {
-        "lookup": look("1,024", 10, NIGHTS),
-        "lookup-more": look("8,192", 13, NIGHTS),
-        "list": Row(
-            f"list {many:,} documents of a list",
-            lambda root: write_list(root, many),
-            lambda root: _ignore(list_shards(f"file://{root}/list.txt", f"file://{root}/out/", None, 1024)),
-            10.0, 150.0,
-        ),
-        "bucket": Row(
-            f"list {many:,} documents of a bucket",
-            lambda _: None,
-            lambda root: list_bucket(root, many),
-            10.0, 150.0,
-        ),
-        "page": page(f"{some:,} documents in 32 shards", some, 5, 1.0),
-        "page-one": page(f"{some:,} documents in one shard", some, 0, 3.0),
-        "page-large": page(f"{many:,} documents in 256 shards", many, 8, 3.0),
+        "lookup": look(10),
+        "lookup-more": look(13),
+        "list": (f"list {many:,} documents of a list", listing, list_list, 10.0, 150.0, any_number),
+        "bucket": (f"list {many:,} documents of a bucket", str, bucket, 10.0, 150.0, any_number),
+        "page": page(some, 5, 1.0),
+        "page-one": page(some, 0, 3.0),
+        "page-large": page(many, 8, 3.0),
         "close": closed(some, 1024, 625),
         "close-large": closed(5 * some, 1024, 400),
         "close-shards": closed(some, 4096, 12),
-    }  # fmt: skip
+    }
 
 
-def _ignore(_: object) -> None:
-    """Take a result."""
-
-
-def _in_process(work: Callable[[Path], None], folder: Path, *, is_measured: bool) -> dict[str, float]:
-    queue: Any = multiprocessing.get_context("fork").SimpleQueue()
-
-    def run() -> None:
-        logging.disable()
-        asked, before = Counter[str](), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        if is_measured:
-            _count(Location(f"file://{folder}").fs, asked)
-        cpu, begin = time.process_time(), time.perf_counter()
-        work(folder)
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-        seconds = time.perf_counter() - begin
-        queue.put({
-            "cpu": time.process_time() - cpu, "seconds": seconds, "memory": memory / 1024,
-            "requests": asked.total(),
-        })  # fmt: skip
-
-    process = multiprocessing.get_context("fork").Process(target=run)
-    process.start()
-    process.join()
-    if process.exitcode:
-        raise SystemExit("The step failed.")
-    result: dict[str, float] = queue.get()
-    return result
+def run(name: str, scale: float, folder: str, *, is_measured: bool) -> dict[str, float]:
+    """Prepare or do a step in this process; return what it took."""
+    logging.disable()
+    _, prepare, do, *_ = rows(scale)[name]
+    asked, before = Counter[str](), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if is_measured:
+        _count(Location(f"file://{folder}").fs, asked)
+    took = timed(lambda: (do if is_measured else prepare)(Path(folder)))
+    memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return {"CPU-s": took.cpu, "MiB": memory, "requests": asked.total(), "s": took.seconds}
 
 
 def _count(fs: Any, asked: Counter[str]) -> None:
@@ -313,28 +262,20 @@ def _count(fs: Any, asked: Counter[str]) -> None:
 
 def main(arguments: Sequence[str] = ()) -> int:
     """Measure and print; the result says whether the targets were met."""
-    parser = argparse.ArgumentParser(description="Large nights")
-    parser.add_argument("rows", nargs="*", help=", ".join(rows(1)))
-    parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--folder", help="for what is prepared, such as /dev/shm")
-    options = parser.parse_args(arguments)
+    chosen = options(arguments, __doc__, list(rows(1)), scale=1.0, folder=tempfile.gettempdir())
     is_good = True
-    for name, row in rows(options.scale).items():
-        if options.rows and name not in options.rows:
-            continue
-        with tempfile.TemporaryDirectory(prefix="scaling-", dir=options.folder) as folder:
-            _in_process(row.prepare, Path(folder), is_measured=False)
-            found = _in_process(row.measure, Path(folder), is_measured=True)
-        within = found["cpu"] <= row.cpu and found["memory"] <= row.memory
-        within = within and (row.requests is None or found["requests"] <= row.requests)
-        is_good = is_good and within
-        print(
-            f"{row.what:<64} {found['cpu']:>7.2f} CPU-s (at most {row.cpu:g}) {found['seconds']:>7.2f} s "
-            f"{found['memory']:>6.0f} MiB (at most {row.memory:g}) {found['requests']:>6.0f} requests"
-            f"{'' if row.requests is None else f' (at most {row.requests})'}"
-            f" {'good' if within else 'MISSED'}",
-            flush=True,
-        )
+    for name in chosen.names or rows(1):
+        what, _, _, *limits = rows(chosen.scale)[name]
+        with tempfile.TemporaryDirectory(prefix="scaling-", dir=chosen.folder) as folder:
+            for is_measured in (False, True):  # each in a process of its own
+                with ProcessPoolExecutor(1, get_context("fork")) as pool:
+                    found = pool.submit(run, name, chosen.scale, folder, is_measured=is_measured).result()
+        table({"": what, **found})
+        is_good &= judge(**{
+            one: (found[one], limit)
+            for one, limit in zip(("CPU-s", "MiB", "requests"), limits, strict=True)
+            if limit != sys.maxsize
+        })  # fmt: skip
     return not is_good
 
 

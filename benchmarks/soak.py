@@ -4,12 +4,11 @@
 documents, some of them large. Its attempts, each a process of its own, are killed at random moments; the last
 one may run to its end. Then each document must have one row in the manifest and one text, whole; and the
 service must have got no more jobs than there are documents, plus `concurrency` for each kill. The first
-violation ends it with 1, and says the seed that shows it again.
+violation ends it, and says the seed that shows it again.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -21,29 +20,22 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.service import Service, page, text_of
+from benchmarks.harness import Service, TaskInstance, options, page, table, text_of
 
 JOBS, LATENCY = "seconds:1", 0.02
 LARGE = 3  # documents of a round that are large
-TIMEOUT_SECONDS = 120.0  # seconds for an attempt that is not killed
-LONGEST = {"files": 2.0, "s3": 4.0}  # seconds until a kill, so that it falls into the work
+TIMEOUT_SECONDS = 120.0  # for an attempt that is not killed
+LONGEST_SECONDS = {"files": 2.0, "s3": 4.0}  # until a kill, so that it falls into the work
 BUCKET = "texts"
-
-
-@dataclass
-class Round:
-    """What became of one task."""
-
-    kills: int
-    jobs: int  # that the service got
-    repeated: int  # of these, for documents that had one already
-    leftovers: int  # files under names of their own that a kill has left
-    done_before: list[int]  # documents that were finished at each kill
+IMPORTS = (  # what an attempt needs, so that its time goes into its work
+    "aiohttp", "airflow.providers.amazon.aws.fs.s3", "airflow.sdk", "airflow_provider.client.aio",
+    "airflow_provider.nights.ingest.documents", "airflow_provider.nights.reports.ingest",
+    "airflow_provider.operators.ingest", "jinja2", "s3fs",
+)  # fmt: skip
 
 
 class ViolationError(Exception):
@@ -52,72 +44,54 @@ class ViolationError(Exception):
 
 def main(arguments: Sequence[str] = ()) -> int:
     """Run the rounds and print what was found."""
-    parser = argparse.ArgumentParser(description="Kill -9 in the middle of an ingest")
-    parser.add_argument("--rounds", type=int, default=10, help="of each store")
-    parser.add_argument("--kills", type=int, default=4, help="in a round, at most")
-    parser.add_argument("--documents", type=int, default=400)
-    parser.add_argument("--concurrency", type=int, default=16)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--stores", nargs="+", choices=("files", "s3"), default=["files", "s3"])
-    options = parser.parse_args(arguments)
-    os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
-    with (
-        tempfile.TemporaryDirectory(prefix="airflow-home-") as home,
-        Service(jobs=JOBS, latency=LATENCY) as service,
-    ):
-        os.environ["AIRFLOW_HOME"] = home
-        _import_all()
-        os.environ["AIRFLOW_CONN_COMPLIANCE_DEFAULT"] = service.connection_json
-        for name in options.stores:
+    chosen = options(
+        arguments, __doc__, rounds=10, kills=4, documents=400, concurrency=16, seed=0, stores=[*STORES]
+    )
+    with Service(jobs=JOBS, latency=LATENCY) as service:
+        os.environ |= service.environment
+        for name in IMPORTS:
+            import_module(name)
+        for name in chosen.stores:
             with STORES[name]() as (prefix, folder):
-                rounds: list[Round] = []
-                for seed in range(options.seed, options.seed + options.rounds):
+                rows = []
+                for seed in range(chosen.seed, chosen.seed + chosen.rounds):
                     try:
                         place = f"{prefix}{seed}/", folder / str(seed)
-                        rounds.append(_round(service, *place, seed, LONGEST[name], options))
+                        rows.append(_round(service, *place, seed, LONGEST_SECONDS[name], chosen))
                     except ViolationError as violation:
                         print(f"VIOLATED on {name} with --seed {seed} --rounds 1: {violation}")
                         return 1
-                _show(name, rounds, options)
+            print(f"{name}: tasks of {chosen.documents} documents; each has one row and one whole text")
+            table(*rows)
     return 0
 
 
-def _show(name: str, rounds: list[Round], options: argparse.Namespace) -> None:
-    kills = sum(each.kills for each in rounds)
-    repeated = sum(each.repeated for each in rounds)
-    moments = sorted(done for each in rounds for done in each.done_before)
-    print(f"{name}: {len(rounds)} tasks of {options.documents} documents, {kills} kills: "
-          "every document has one row and one whole text")  # fmt: skip
-    print(f"  jobs submitted again {repeated}, at most {max(each.repeated for each in rounds)} in a task; "
-          f"{repeated / max(kills, 1):.1f} per kill, {options.concurrency} allowed")  # fmt: skip
-    print(f"  killed with {moments} documents done")
-    print(f"  hidden files left by kills: {sum(each.leftovers for each in rounds)}", flush=True)
-
-
 def _round(
-    service: Service, prefix: str, folder: Path, seed: int, longest: float, options: argparse.Namespace
-) -> Round:
+    service: Service, prefix: str, folder: Path, seed: int, longest: float, chosen: Any
+) -> dict[str, object]:
     chance = random.Random(seed)
     service.reset()
-    sources = [page(number, f"round{seed}") for number in range(options.documents - LARGE)]
+    sources = [page(number, f"round{seed}") for number in range(chosen.documents - LARGE)]
     sources += [page(number, f"large/{seed}") for number in range(LARGE)]
     chance.shuffle(sources)
-    kills, done_before = 0, []
-    for _ in range(options.kills):
+    done_before: list[int] = []
+    for _ in range(chosen.kills):
         # Over all of an attempt, from before its first request; later attempts have less to do.
-        if not _attempt(sources, prefix, options.concurrency, chance.uniform(0.0, longest)):
+        if not _attempt(sources, prefix, chosen.concurrency, chance.uniform(0.0, longest)):
             break
-        kills += 1
         done_before.append(len(list(folder.glob("*.txt"))))
-    if kills == options.kills and _attempt(sources, prefix, options.concurrency, TIMEOUT_SECONDS):
+    kills = len(done_before)
+    if kills == chosen.kills and _attempt(sources, prefix, chosen.concurrency, TIMEOUT_SECONDS):
         raise ViolationError(f"the last attempt did not end within {TIMEOUT_SECONDS:.0f} s")
     _check(folder, sources)
     jobs = service.counters()["jobs_submitted"]
     repeated = jobs - len(sources)
-    if repeated > options.concurrency * kills:
+    if repeated > chosen.concurrency * kills:
         raise ViolationError(f"{jobs} jobs for {len(sources)} documents and {kills} kills")
-    leftovers = sum(1 for each in folder.rglob("*") if each.name.endswith(".part"))
-    return Round(kills, jobs, repeated, leftovers, done_before)
+    leftovers = sum(file.name.endswith(".part") for file in folder.rglob("*"))
+    return {"seed": seed, "kills": kills, "jobs submitted again": repeated,
+            "allowed": chosen.concurrency * kills, "hidden files left": leftovers,
+            "texts at each kill": done_before}  # fmt: skip
 
 
 def _attempt(sources: list[str], prefix: str, concurrency: int, seconds: float) -> bool:
@@ -154,31 +128,6 @@ def _ingest(sources: list[str], prefix: str, concurrency: int) -> None:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
     finally:
         os._exit(code)
-
-
-class TaskInstance:
-    """What the operator wants to know of its task instance."""
-
-    dag_id, task_id, run_id, map_index, try_number = "soak", "ingest", "r", -1, 1
-
-    def xcom_push(self, key: str, value: Any) -> None:
-        """Forget it."""
-
-
-def _import_all() -> None:
-    """Import what an attempt needs, so that its time goes into its work."""
-    for name in (
-        "aiohttp",
-        "airflow.providers.amazon.aws.fs.s3",
-        "airflow.sdk",
-        "airflow_provider.client.aio",
-        "airflow_provider.nights.ingest.documents",
-        "airflow_provider.nights.reports.ingest",
-        "airflow_provider.operators.ingest",
-        "jinja2",
-        "s3fs",
-    ):
-        import_module(name)
 
 
 def _check(folder: Path, sources: list[str]) -> None:

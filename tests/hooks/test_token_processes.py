@@ -22,7 +22,7 @@ from airflow_provider.client.sync import ComplianceClient
 from airflow_provider.exceptions import ComplianceAuthError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.token_file import TokenFile
-from benchmarks.service import Service as Emulator
+from benchmarks.harness import Service as Emulator
 from tests.support.forking import Child, may_fork
 from tests.support.service import Received, Reply, Service
 from tests.support.values import settings_for
