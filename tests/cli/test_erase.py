@@ -179,6 +179,24 @@ def test_service_that_refuses_deletes_has_no_say_in_what_is_ours(
     assert left == []
 
 
+def test_jobs_that_are_refused_for_a_while_are_all_deleted(
+    tree: Tree, emulated_service: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_provider.waiting.refusals.FIRST_PAUSE_SECONDS", 0.01)
+    emulated_service.fail("cancel", times=5, status=403, body="A gateway's page")
+    assert erase(tree, ANNA, BERT)["jobs_left"] == 0
+    assert emulated_service.count("cancel") > 5
+
+
+def test_once_a_refusal_counts_all_others_are_tried_once(
+    tree: Tree, emulated_service: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_provider.waiting.rules.OUTAGE_SECONDS", 0.0)
+    emulated_service.fail("cancel", times=None, status=403, body="A gateway's page")
+    assert erase(tree, ANNA, BERT)["jobs_left"] == 2
+    assert emulated_service.count("cancel") == 2 + 1 + 1
+
+
 def test_wrong_connection_is_an_error_before_anything_is_erased(tree: Tree) -> None:
     assert main(["erase", str(tree.path), "--source", ANNA, *REASON, "--conn-id", "mistyped"]) == 2
     assert tree.statuses() == "OK"

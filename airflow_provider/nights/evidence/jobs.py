@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.exceptions import ComplianceConfigError, ComplianceError
@@ -36,7 +36,7 @@ class ErasedJobs:
 
     def __init__(self, hook: ComplianceHook, loop: EventLoop, log: Any, *, is_required: bool = True) -> None:
         self._hook, self._loop, self._log, self._is_required = hook, loop, log, is_required
-        self._is_refused = False  # for so long that it counts: all others are tried once
+        self._is_refused = False  # for so long that it counts: from then on nothing is waited for
 
     def check(self) -> None:
         """Log in: an error of the connection is raised before anything is erased."""
@@ -60,41 +60,31 @@ class ErasedJobs:
 
     async def _delete_all(self, jobs: Collection[Job]) -> set[Job]:
         gone: set[Job] = set()
-        waiting, is_told = asyncio.Lock(), False
+        left: dict[Job, ComplianceError] = {}
 
-        async def outlast(call: Callable[[], Awaitable[bool]]) -> None:
-            nonlocal is_told
+        async def delete(job: Job, *, is_outlasting: bool = False) -> None:
+            call = partial(KINDS[job[0]].delete, client, job[1])
             try:
-                await call()
-            except ComplianceError as error:
-                if self._is_refused or not is_refusal(error):
-                    raise
-            else:
-                return
-            if not is_told:
-                is_told = True
-                self._log.warning(REFUSED, len(jobs) - len(gone))
-            async with waiting:  # one asks for all
-                await (call() if self._is_refused else outlast_refusals(call, client, self._log))
-
-        async def delete(job: Job) -> None:
-            kind, identifier = KINDS[job[0]], job[1]
-            try:
-                await outlast(lambda: kind.delete(client, identifier))
+                await (outlast_refusals(call, client, self._log) if is_outlasting else call())
             except ComplianceError as error:
                 if isinstance(error, SETUP_ERRORS):
                     raise
-                if not self._is_refused:
-                    self._log.warning(
-                        "The service has not deleted %s: %s", kind.describe([identifier]), error
-                    )
-                self._is_refused = True
+                left[job] = error
             else:
+                left.pop(job, None)
                 gone.add(job)
 
         try:
             async with await self._hook.get_async_conn() as client:
                 await for_each(delete, jobs, DELETES_IN_FLIGHT)
+                while refused := [job for job in left if is_refusal(left[job]) and not self._is_refused]:
+                    self._log.warning(REFUSED, len(refused))
+                    await delete(refused[0], is_outlasting=True)  # one asks for all
+                    self._is_refused = refused[0] in left
+                    await for_each(delete, refused[self._is_refused :], DELETES_IN_FLIGHT)
         except ComplianceError as error:
             self._log.warning("Not all jobs are deleted at the service: %s", error)
+        for job, problem in [*left.items()][:1]:
+            what = KINDS[job[0]].describe([job[1]])
+            self._log.warning("The service has not deleted %s: %s", what, problem)
         return gone
