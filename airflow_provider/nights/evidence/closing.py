@@ -187,7 +187,7 @@ class Closing:
 
     def _read_and_seal(self) -> NightCounts:
         """Return what the tables say, and store their digests."""
-        counts = NightCounts(self._tables)
+        counts = NightCounts([(table.manifest, table.rows) for table in self._tables])
         self._check_rows()
         _in_parallel(lambda table: table.seal(self._root), self._tables)
         return counts

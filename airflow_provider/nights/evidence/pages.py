@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -27,24 +27,6 @@ MAX_VANISHED = 1_000  # documents that the report names
 EMPTY = "<!DOCTYPE html>\n<title>Erased</title>\n<p>Documents of this report were erased.</p>\n<!-- {} -->\n"
 CUT = "Documents were erased: this report was rendered again from the rows that are left."
 IsErased = Callable[[object], bool]
-
-
-@dataclass
-class LeftTable:
-    """A table of a closed night, without the rows of documents that are erased."""
-
-    manifest: Manifest
-    location: Location
-    is_erased: IsErased
-
-    @property
-    def kind(self) -> str:
-        """Which task has written it."""
-        return self.manifest.kind
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Read the rows."""
-        return _rows_left(self.location, self.is_erased)
 
 
 def render_night_page(
@@ -86,11 +68,8 @@ def render_safely(render: Callable[[], str], what: str) -> bytes:
 def render_night_again(chain: Chain, entry: ChainRecord, is_erased: IsErased) -> str:
     """Return the page of a closed night without documents."""
     record, root = entry.record, chain.root
-    tables = [
-        LeftTable(Manifest(table["kind"], table["path"]), root / str(table["path"]), is_erased)
-        for table in record["manifests"]
-    ]
-    counts = NightCounts(tables)
+    manifests = [Manifest(table["kind"], table["path"]) for table in record["manifests"]]
+    counts = NightCounts([(one, partial(_rows_left, root / one.uri, is_erased)) for one in manifests])
     head = chain.read(entry.number - 1) if entry.number > 1 else None
     key = RecordKey(record["night"], record["dag_id"], record["run"], record["destination"], task_of(record))
     vanished: dict[str, None] = {}

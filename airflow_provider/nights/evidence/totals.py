@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from airflow_provider.nights.assess.findings import as_counts
 from airflow_provider.nights.evidence.manifests import (
@@ -29,6 +29,7 @@ DECISION_KEY = (
     "source", "document", "framework", "criterion", "cell", "assessment_response_id", "decision",
     "answered_by", "expert_id", "decided_at",
 )  # fmt: skip
+ReadRows = Callable[[], Iterator[Mapping[str, Any]]]
 RANKS = {"COMPLETED": 2, "SKIPPED": 1}  # of rows; all others have no text or no verdict
 
 
@@ -44,28 +45,13 @@ def _digest(key: str) -> int:
     return int.from_bytes(hashlib.blake2b(to_bytes(key), digest_size=8).digest())
 
 
-class CountedTable(Protocol):
-    """A table of a night."""
-
-    @property
-    def kind(self) -> str:
-        """Which task has written it."""
-
-    @property
-    def manifest(self) -> Manifest:
-        """Which manifest it is."""
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Read the rows."""
-
-
 class NightCounts:
     """Counts the rows of a night, and collects what its report shows.
 
-    :param tables: of all manifests, in the order of the tasks
+    :param tables: all manifests, in the order of the tasks, and what reads the rows of each
     """
 
-    def __init__(self, tables: Sequence[CountedTable]) -> None:
+    def __init__(self, tables: Sequence[tuple[Manifest, ReadRows]]) -> None:
         self.documents = OutcomeStats()
         self.verdicts = VerdictCounts()
         self.judge = JudgeStats()
@@ -77,9 +63,9 @@ class NightCounts:
         self._places: dict[str, dict[int, int]] = {INGEST: {}, ASSESS: {}}
         self._numbers: dict[str, int] = {}  # of manifests, by URI; of findings, by run
         for kind in self._places:
-            same = [table for table in tables if table.kind == kind]
+            same = [table for table in tables if table[0].kind == kind]
             for number, table in enumerate(same if len(same) > 1 else ()):
-                self._rank(number, table)
+                self._rank(number, *table)
         adding: dict[str, Callable[[Mapping[str, Any]], object]] = {
             INGEST: self._add_document,
             ASSESS: self._add_cell,
@@ -88,30 +74,30 @@ class NightCounts:
             AGREEMENT: self.judge.add,
             REVIEW: self._add_decision,
         }
-        for table in sorted(tables, key=lambda table: table.kind != REVIEW):  # findings look for decisions
-            add = adding[table.kind]
-            for row in self._read(table):
+        for table in sorted(tables, key=lambda table: table[0].kind != REVIEW):  # findings look for decisions
+            add = adding[table[0].kind]
+            for row in self._read(*table):
                 add(row)
 
-    def _rank(self, number: int, table: CountedTable) -> None:
+    def _rank(self, number: int, manifest: Manifest, rows: ReadRows) -> None:
         """Prefer rows with a text or a verdict, of those the ones of tonight, and of those the last."""
-        places = self._places[table.kind]
-        self._numbers |= {table.manifest.uri: number, table.manifest.run: number}
-        for row in table.rows():
-            key, rank = digest_row(table.kind, row), RANKS.get(row["status"], 0)
+        places = self._places[manifest.kind]
+        self._numbers |= {manifest.uri: number, manifest.run: number}
+        for row in rows():
+            key, rank = digest_row(manifest.kind, row), RANKS.get(row["status"], 0)
             if rank >= places.get(key, 0) & 3:
                 places[key] = number << 2 | rank
 
-    def _read(self, table: CountedTable) -> Iterator[Mapping[str, Any]]:
+    def _read(self, manifest: Manifest, rows: ReadRows) -> Iterator[Mapping[str, Any]]:
         """Return the rows that count; findings do with their assessment, and where there is none."""
-        kind, origin = table.kind, table.manifest.uri
+        kind, origin = manifest.kind, manifest.uri
         if kind == FINDINGS:
-            kind, origin = ASSESS, table.manifest.run
+            kind, origin = ASSESS, manifest.run
         number = self._numbers.get(origin)
         if number is None:
-            return table.rows()
+            return rows()
         places, mine = self._places[kind], number << 2
-        return (row for row in table.rows() if places.get(digest_row(kind, row), mine) >> 2 == number)
+        return (row for row in rows() if places.get(digest_row(kind, row), mine) >> 2 == number)
 
     def _add_document(self, row: Mapping[str, Any]) -> None:
         self.documents.add(row)

@@ -11,10 +11,7 @@ import pytest
 from airflow_provider.nights.evidence.chain import Chain, ChainRecord
 from airflow_provider.nights.evidence.history import RecordKey, find_earlier
 from airflow_provider.nights.evidence.manifests import ASSESS, FINDINGS, INGEST, REVIEW, Manifest
-from airflow_provider.nights.evidence.tables import NightTable
-from airflow_provider.nights.evidence.totals import DECISION_KEY, NightCounts
-from airflow_provider.storage.jsonl import to_lines
-from airflow_provider.storage.locations import Location
+from airflow_provider.nights.evidence.totals import DECISION_KEY, NightCounts, ReadRows
 from tests.nights.evidence.nights import cell, decision, document, finding
 
 TASK = "d/close/-1"
@@ -142,26 +139,24 @@ def test_no_more_of_a_chain_is_read_than_needed() -> None:
     assert "manifests" not in find_earlier(chain, None, key(50))[1][0].record
 
 
-def snapshot(folder: Path, kind: str, name: str, *rows: dict[str, Any]) -> NightTable:
-    copy = folder / name.replace("/", "-")
-    copy.write_bytes(to_lines(rows))
-    return NightTable(Manifest(kind, f"s3://b/{name}"), copy, Location("s3://b/x"))
+def table(kind: str, name: str, *rows: dict[str, Any]) -> tuple[Manifest, ReadRows]:
+    return Manifest(kind, f"s3://b/{name}"), lambda: iter(rows)
 
 
 @pytest.mark.parametrize(("column", "decisions"), [*((name, 2) for name in DECISION_KEY), ("outcome", 1)])
 def test_a_decision_is_identified_by_what_it_is_about_and_who_made_it_when(
-    tmp_path: Path, column: str, decisions: int
+    column: str, decisions: int
 ) -> None:
     rows = decision("a"), decision("a"), decision("a") | {column: "other"}
-    assert NightCounts([snapshot(tmp_path, REVIEW, "r", *rows)]).as_dict()["decisions"] == decisions
+    assert NightCounts([table(REVIEW, "r", *rows)]).as_dict()["decisions"] == decisions
 
 
-def test_changed_finding_with_a_decision_was_asked_about_whichever_table_comes_first(tmp_path: Path) -> None:
+def test_changed_finding_with_a_decision_was_asked_about_whichever_table_comes_first() -> None:
     about = {"cell": "x", "framework": "DORA", "criterion": "C-1"}
     changed = finding("a", "C-1") | about | {"changed_from": "MISSING", "expert": None}
     tables = [
-        snapshot(tmp_path, FINDINGS, "f", changed, changed | {"cell": "y"}),
-        snapshot(tmp_path, REVIEW, "r", decision("a") | about),
+        table(FINDINGS, "f", changed, changed | {"cell": "y"}),
+        table(REVIEW, "r", decision("a") | about),
     ]
     for given in (tables, tables[::-1]):
         assert NightCounts(given).verdicts.unasked == 1
@@ -182,7 +177,7 @@ def test_of_two_rows_of_a_document_the_one_with_a_text_counts(
     tmp_path: Path, first: str, second: str, counted: str
 ) -> None:
     tables = [
-        snapshot(tmp_path, INGEST, f"{number}/m", document("a", status) | {"number": number})
+        table(INGEST, f"{number}/m", document("a", status) | {"number": number})
         for number, status in enumerate((first, second))
     ]
     documents = NightCounts(tables).documents
@@ -194,15 +189,15 @@ def test_of_two_rows_of_a_document_the_one_with_a_text_counts(
     ("first", "second", "criteria"), [("1", "2", {"C-2": 1}), ("1", "1", {"C-1": 1, "C-2": 1})]
 )
 def test_findings_count_with_the_assessments_beside_them(
-    tmp_path: Path, first: str, second: str, criteria: dict[str, int]
+    first: str, second: str, criteria: dict[str, int]
 ) -> None:
     counts = NightCounts(
         [
-            snapshot(tmp_path, FINDINGS, f"{first}/f1", finding("a", "C-1")),
-            snapshot(tmp_path, ASSESS, "1/a1", cell("a", status="FAILED")),
-            snapshot(tmp_path, ASSESS, f"{second}/a2", cell("a")),
-            snapshot(tmp_path, FINDINGS, f"{second}/f2", finding("a", "C-2")),
-            snapshot(tmp_path, FINDINGS, "3/f3", finding("z", "C-3")),  # without an assessment
+            table(FINDINGS, f"{first}/f1", finding("a", "C-1")),
+            table(ASSESS, "1/a1", cell("a", status="FAILED")),
+            table(ASSESS, f"{second}/a2", cell("a")),
+            table(FINDINGS, f"{second}/f2", finding("a", "C-2")),
+            table(FINDINGS, "3/f3", finding("z", "C-3")),  # without an assessment
         ]
     )
     found = counts.verdicts.frameworks["DORA"].criteria
