@@ -104,6 +104,17 @@ def test_pack_has_all_about_a_document_and_proves_it(pack: Pack, tmp_path: Path,
     assert not list(bag.rglob("*.html"))  # nothing proves what a page says
 
 
+@pytest.mark.parametrize("chosen", [["--source", source(3)], ["--sample", "3", "--seed", "a seed"]])
+def test_pack_is_a_bag_for_another_implementation(pack: Pack, tmp_path: Path, chosen: list[str]) -> None:
+    bagit = pytest.importorskip("bagit", reason="this test needs bagit, which 'make' installs")
+    assert pack(*chosen)[0] == 0
+    bag = bagit.Bag(str(unpack(tmp_path)))
+    bag.validate()  # of names, sizes and hashes, nothing is missing or too much
+    payload = [path for path in (tmp_path / "bag/data").rglob("*") if path.is_file()]
+    assert bag.version_info == (1, 0)
+    assert bag.info["Payload-Oxum"] == f"{sum(path.stat().st_size for path in payload)}.{len(payload)}"
+
+
 def test_pack_has_nothing_about_other_documents(pack: Pack, tmp_path: Path, root: Path) -> None:
     assert pack("--source", source(3))[0] == 0
     bag = unpack(tmp_path)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.x509 import load_pem_x509_certificate
 
 from airflow_provider.cli.commands import main
 from airflow_provider.nights.evidence import timestamps, verifier
@@ -71,6 +72,49 @@ def test_record_is_signed_and_openssl_accepts_the_token(
     # No word is said about what was not verified.
     assert words(verify("--json")[1]) == []
     assert "CHAINED (timestamp not verified: give --ca)" in verify("--since", "2026-01-01")[1]
+
+
+@pytest.fixture
+def rfc3161() -> Any:
+    """Another implementation of RFC 3161, which is not based on OpenSSL."""
+    return pytest.importorskip(
+        "rfc3161_client", reason="these tests need rfc3161-client, which 'make' installs"
+    )
+
+
+def test_request_asks_what_another_implementation_asks(
+    nights: Nights, records: Path, service: Service, rfc3161: Any
+) -> None:
+    nonces = set()
+    for day in (1, 2, 3):
+        close(nights, day)
+        record = (records / f"{day:08}.json").read_bytes()
+        sent = service.requests_to(ROUTE)[-1].body
+        ours = rfc3161._rust.parse_timestamp_request(sent)
+        builder = rfc3161.TimestampRequestBuilder().data(record)
+        theirs = builder.hash_algorithm(rfc3161.HashAlgorithm.SHA256).build()
+        assert ours.as_bytes() == sent
+        assert ours.message_imprint.hash_algorithm == theirs.message_imprint.hash_algorithm
+        assert ours.message_imprint.message == theirs.message_imprint.message
+        for name in ("version", "policy", "cert_req"):
+            assert getattr(ours, name) == getattr(theirs, name)
+        nonces.add(ours.nonce)
+    assert len(nonces) == 3
+    assert min(nonces) > 0
+
+
+def test_another_implementation_accepts_the_token_for_this_record_alone(
+    nights: Nights, records: Path, service: Service, authority: Authority, rfc3161: Any
+) -> None:
+    close(nights, 1)
+    request = rfc3161._rust.parse_timestamp_request(service.requests_to(ROUTE)[-1].body)
+    builder = rfc3161.VerifierBuilder.from_request(request)
+    verifier = builder.add_root_certificate(load_pem_x509_certificate(authority.ca.read_bytes())).build()
+    token = rfc3161.decode_timestamp_response((records / "00000001.tsr").read_bytes())
+    record = (records / "00000001.json").read_bytes()
+    assert verifier.verify_message(token, record)
+    with pytest.raises(rfc3161.VerificationError, match="Mismatch between messages"):
+        verifier.verify_message(token, record + b" ")
 
 
 @pytest.mark.parametrize(
