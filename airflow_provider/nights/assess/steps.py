@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
 from airflow_provider.exceptions import ComplianceProtocolError
-from airflow_provider.nights.assess.cells import AssessedFramework, Cell
-from airflow_provider.nights.assess.findings import Criteria, to_verdicts
-from airflow_provider.nights.assess.payloads import Fields, PayloadTemplate
+from airflow_provider.nights.assess.cells import Cell
 from airflow_provider.nights.bulk.items import Steps
-from airflow_provider.nights.index.spool import Spool
 from airflow_provider.runtime.event_loop import in_thread
+from airflow_provider.storage import names
 from airflow_provider.storage.atomic import keep
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind, to_record
@@ -23,7 +21,7 @@ from airflow_provider.waiting.results import Record
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
-    from airflow_provider.hooks.compliance import ComplianceHook
+    from airflow_provider.nights.assess.task import AssessTask
 
 # Fields of results and findings that name what they are about, and fields of an object that does.
 NAMED = (
@@ -38,11 +36,7 @@ RESULT_IDS = ("uuid", "id")  # which may be those of an assessment, or of the re
 class AssessSteps(Steps[Cell]):
     """What a bulk assessment does with a cell.
 
-    :param documents: the fields of each document, by source
-    :param frameworks: by id
-    :param target: returns where the results of a cell go
-    :param found: gets the verdicts of each cell
-    :param earlier_inputs: of assessments of earlier nights, by id
+    :param task: gets the verdicts of each cell
     :ivar submitted: ids of assessments of this task, normalized
     """
 
@@ -50,20 +44,20 @@ class AssessSteps(Steps[Cell]):
     noun: ClassVar[str] = "assessments"
 
     client: AsyncComplianceClient
-    hook: ComplianceHook
-    payload: PayloadTemplate
-    documents: Mapping[str, Fields]
-    frameworks: Mapping[str, AssessedFramework]
-    target: Callable[[Cell], Location]
-    found: Spool
+    task: AssessTask
     submitted: set[str] = field(default_factory=set)
-    earlier_inputs: Mapping[str, Hashable] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._documents = {document.source: document.fields for document in self.task.documents}
+        self.earlier_inputs = self.task.earlier.inputs
+
+    def _payload(self, item: Cell) -> Any:
+        framework = self.task.frameworks[item.framework_id]
+        return self.task.template.render(self._documents[item.source], framework.fields)
 
     async def submit(self, item: Cell) -> Record:
         """Submit the assessment of a cell."""
-        framework = self.frameworks[item.framework_id]
-        payload = self.payload.render(self.documents[item.source], framework.fields)
-        assessment = await self.client.submit_assessment(payload)
+        assessment = await self.client.submit_assessment(self._payload(item))
         self.submitted.add(_normalize_id(assessment.id))
         return to_record(assessment)
 
@@ -74,11 +68,14 @@ class AssessSteps(Steps[Cell]):
         self._check(results, item.job_id)
         self._check_named(results, item)
         item.results_sha256 = hashlib.sha256(body).hexdigest()
-        target = await in_thread(keep, self.target(item), body, item.results_sha256)
+        target = await in_thread(keep, self._target(item), body, item.results_sha256)
         item.results_path = target.uri
-        self.found[item.key] = read_verdicts(
-            self.hook, results, target, self.frameworks[item.framework_id].criteria
-        )
+        self.task.keep_verdicts(item, results, target)
+
+    def _target(self, cell: Cell) -> Location:
+        """Return where the results of a cell go."""
+        name = f"{names.safe(cell.framework)}-{names.digest(cell.key)}-{names.digest(cell.job_id)}.json"
+        return self.task.run.destination / "results" / name
 
     def _check(self, results: Any, assessment_id: str) -> None:
         """Refuse results that are not there yet, and those of another assessment; both are fetched again."""
@@ -87,7 +84,7 @@ class AssessSteps(Steps[Cell]):
         if not isinstance(results, dict):
             return
         try:
-            record = self.hook.translate_assessment(dict(self.client.settings.profile.convert(results)))
+            record = self.task.hook.translate_assessment(dict(self.client.settings.profile.convert(results)))
         except Exception:
             return
         own = _normalize_id(assessment_id)
@@ -103,9 +100,7 @@ class AssessSteps(Steps[Cell]):
 
     def _check_named(self, results: Any, item: Cell) -> None:
         """Refuse results that name a document or a framework that was not asked about."""
-        framework = self.frameworks[item.framework_id]
-        payload = self.payload.render(self.documents[item.source], framework.fields)
-        sent = _leaves([payload, framework.fields])
+        sent = _leaves([self._payload(item), self.task.frameworks[item.framework_id].fields])
         asked = set(map(_normalize_id, (item.uuid, item.job_id, item.framework, *sent)))
         converted = self.client.settings.profile.convert(results)
         lists = converted.values() if isinstance(converted, dict) else [converted]
@@ -127,7 +122,7 @@ class AssessSteps(Steps[Cell]):
         if not isinstance(results, dict) or any(isinstance(value, nested) for value in results.values()):
             return False
         try:
-            return not self.hook.findings_of(results)
+            return not self.task.hook.findings_of(results)
         except Exception:
             return True
 
@@ -160,18 +155,3 @@ def _is_uuid(text: str) -> bool:
 
 def _normalize_id(value: object) -> str:
     return str(value).strip().strip("{}").replace("-", "").casefold()
-
-
-def read_verdicts(
-    hook: ComplianceHook, results: Any, stored: Location, criteria: Criteria
-) -> list[dict[str, Any]]:
-    """Return the verdicts in results; an error says where results are stored that can't be read."""
-    try:
-        return to_verdicts(hook.findings_of(results), criteria)
-    except Exception as error:
-        unreadable = ComplianceProtocolError(
-            f"The results can't be read: {error} They are stored as they are in {stored}: "
-            "clear the task once findings_of can read them."
-        )
-        unreadable.transient = False
-        raise unreadable from None

@@ -15,10 +15,10 @@ from airflow_provider.exceptions import (
     ComplianceStorageDeniedError,
 )
 from airflow_provider.nights.assess.cells import AssessedFramework, Cell, make_cells, make_key
-from airflow_provider.nights.assess.findings import OF_OTHERS
+from airflow_provider.nights.assess.findings import OF_OTHERS, to_verdicts
 from airflow_provider.nights.assess.inputs import AssessedDocument
 from airflow_provider.nights.assess.payloads import PayloadTemplate
-from airflow_provider.nights.assess.steps import AssessSteps, read_verdicts
+from airflow_provider.nights.assess.steps import AssessSteps
 from airflow_provider.nights.assess.verdicts import (
     RATE,
     EarlierVerdicts,
@@ -45,7 +45,6 @@ from airflow_provider.redaction.text import plural
 from airflow_provider.runtime.event_loop import for_each, in_thread
 from airflow_provider.runtime.params import MaxFailed
 from airflow_provider.runtime.provenance import ATTEMPT_COLUMNS
-from airflow_provider.storage import names
 from airflow_provider.storage.layout import ASSESS_FOLDER, ASSESS_WORK
 from airflow_provider.storage.locations import Location
 
@@ -133,11 +132,7 @@ class AssessTask:
                 await in_thread(self._check_budget, limit)
             if is_new_attempt:  # after a deferral only when all are completed: there may be many
                 await self.read_known(self.cells)
-            documents = {document.source: document.fields for document in self.documents}
-            steps = AssessSteps(
-                client, self.hook, self.template, documents, self.frameworks, self._target, self.found
-            )
-            steps.earlier_inputs = self.earlier.inputs
+            steps = AssessSteps(client, self)
             in_flight = await BulkEngine(self.run, client, self.cells, steps, outdated).run()
             while not in_flight and not await self.read_known(self.cells):
                 in_flight = await BulkEngine(self.run, client, self.cells, steps).run()
@@ -253,8 +248,7 @@ class AssessTask:
                 data = await in_thread(location.read) or b""
                 if cell.results_sha256 != hashlib.sha256(data).hexdigest():
                     raise ValueError(f"'{location}' is missing or was overwritten.")
-                criteria = self.frameworks[cell.framework_id].criteria
-                self.found[cell.key] = read_verdicts(self.hook, json.loads(data), location, criteria)
+                self.keep_verdicts(cell, json.loads(data), location)
             except (ComplianceProtocolError, ComplianceStorageDeniedError, ValueError):
                 cell.state = SUBMITTED
 
@@ -284,9 +278,18 @@ class AssessTask:
                 )
                 cell.error = f"{advice} {cell.error}"[:MAX_ERROR_CHARS]
 
-    def _target(self, cell: Cell) -> Location:
-        name = f"{names.safe(cell.framework)}-{names.digest(cell.key)}-{names.digest(cell.job_id)}.json"
-        return self.run.destination / "results" / name
+    def keep_verdicts(self, cell: Cell, results: Any, stored: Location) -> None:
+        """Keep the verdicts in results; an error says where results are stored that can't be read."""
+        criteria = self.frameworks[cell.framework_id].criteria
+        try:
+            self.found[cell.key] = to_verdicts(self.hook.findings_of(results), criteria)
+        except Exception as error:
+            unreadable = ComplianceProtocolError(
+                f"The results can't be read: {error} They are stored as they are in {stored}: "
+                "clear the task once findings_of can read them."
+            )
+            unreadable.transient = False
+            raise unreadable from None
 
 
 def resume_cells(

@@ -87,10 +87,10 @@ def test_results_that_are_empty_or_of_something_else_are_fetched_again(
 )
 def test_results_that_name_another_assessment_are_refused(results: Any, is_refused: bool) -> None:
     hook: Any = SimpleNamespace(translate_assessment=lambda record: record, findings_of=lambda _: [ANSWER])
-    unused: Any = None
     profile = Profile.parse({"fields": {"assessmentId": "ticket"}})
     client: Any = SimpleNamespace(settings=SimpleNamespace(profile=profile))
-    steps = AssessSteps(client, hook, unused, {}, {}, unused, unused, {"a1", "b2"})
+    task: Any = SimpleNamespace(hook=hook, documents=(), earlier=SimpleNamespace(inputs={}))
+    steps = AssessSteps(client, task, {"a1", "b2"})
     with pytest.raises(exc.ComplianceProtocolError) if is_refused else nullcontext():
         steps._check(results, "a1")
 
