@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_provider import __version__
+from airflow_provider.exceptions import ComplianceSupersededError
 
 TASK_COLUMNS = ("dag_id", "run_id", "task_id", "map_index")
 ATTEMPT_COLUMNS = ("try_number", "bundle_version", "provider_version")
@@ -68,3 +69,9 @@ def is_newer(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     except (TypeError, ValueError):
         return False
     return number > other_number and not 0.0 < started_at < other_started_at
+
+
+def check_newest(attempt: Mapping[str, Any], held: Mapping[str, Any]) -> None:
+    """Stop an attempt if a newer one has taken over what they share, such as a lease."""
+    if is_newer(held, attempt):
+        raise ComplianceSupersededError.by(held)

@@ -11,7 +11,7 @@ from airflow_provider.exceptions import (
     ComplianceSupersededError,
     ComplianceUncertainError,
 )
-from airflow_provider.runtime.provenance import is_newer
+from airflow_provider.runtime.provenance import check_newest, is_newer
 
 SENT, LEASE = "compliance_feedback_sent", "compliance_feedback_lease"
 SENDING, UNCERTAIN = "sending", "uncertain"
@@ -54,8 +54,7 @@ class Outbox:
         return False
 
     def _acquire(self, held: Mapping[str, Any]) -> None:
-        if is_newer(held, self._holder):
-            raise ComplianceSupersededError.by(held)
+        check_newest(self._holder, held)
         self.store.set(LEASE, self._holder)
 
     def send(self, name: object, submit: Callable[[], Any], about: Mapping[str, Any] | None = None) -> str:

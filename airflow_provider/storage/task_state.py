@@ -15,11 +15,10 @@ from typing import Any
 from airflow_provider.exceptions import (
     ComplianceStateError,
     ComplianceStorageDeniedError,
-    ComplianceSupersededError,
 )
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.runtime.compat import CLEAR_KEEPS_STATE
-from airflow_provider.runtime.provenance import describe_attempt, is_newer
+from airflow_provider.runtime.provenance import check_newest, describe_attempt
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.layout import STATE_WORK
 from airflow_provider.storage.locations import Location, parse_json
@@ -129,8 +128,7 @@ class SubmitState:
                 "The state of this task is not what its attempts store, so it is not known whether one has "
                 "submitted. Check at the service, delete the state, and clear the task."
             )
-        if is_newer(stored, self._attempt):
-            raise ComplianceSupersededError.by(stored)
+        check_newest(self._attempt, stored)
         return stored
 
     def save(self, state: dict[str, Any], *raised: type[Exception]) -> None:

@@ -20,7 +20,7 @@ from airflow_provider.exceptions import (
 from airflow_provider.nights.bulk.items import I, Item, now
 from airflow_provider.nights.index.nights import EarlierNights, Table
 from airflow_provider.runtime.event_loop import in_thread
-from airflow_provider.runtime.provenance import is_newer
+from airflow_provider.runtime.provenance import check_newest
 from airflow_provider.storage.atomic import put, put_sync
 from airflow_provider.storage.jsonl import (
     TableFile,
@@ -114,10 +114,9 @@ class Checkpoint:
         :param total: how many items there are, for those who read the lease
         """
         self._total = total
-        held = self._lease.read_json()
-        if held and is_newer(held, self._attempt):
-            raise ComplianceSupersededError.by(held)
-        self._epoch = max(time.time(), float((held or {}).get("epoch", 0.0)) + 1.0)
+        held = self._lease.read_json({})
+        check_newest(self._attempt, held)
+        self._epoch = max(time.time(), float(held.get("epoch", 0.0)) + 1.0)
         put_sync(self._lease, self._make_lease())
         self._owned_at = time.time()
 

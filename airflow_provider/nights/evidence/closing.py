@@ -19,7 +19,6 @@ from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceInputError,
     ComplianceStorageError,
-    ComplianceSupersededError,
 )
 from airflow_provider.nights.evidence.chain import Chain, ChainRecord
 from airflow_provider.nights.evidence.history import RecordKey, find_earlier, read_documents, task_of
@@ -33,7 +32,7 @@ from airflow_provider.nights.index.nights import Night
 from airflow_provider.nights.reports.night import describe_night
 from airflow_provider.redaction.text import plural
 from airflow_provider.runtime.compat import scheduled_dates
-from airflow_provider.runtime.provenance import describe_attempt, is_newer, read_provenance
+from airflow_provider.runtime.provenance import check_newest, describe_attempt, read_provenance
 from airflow_provider.storage.layout import NIGHT_FOLDER, RULES
 from airflow_provider.storage.locations import Location
 
@@ -244,8 +243,7 @@ class Closing:
         # It had started when it closed the night.
         closed_at = datetime.fromisoformat(str(revision.record["closed_at"])).timestamp()
         closer = {"try_number": revision.record.get("try_number"), "started_at": closed_at}
-        if is_newer(closer, describe_attempt(self._ti)):
-            raise ComplianceSupersededError.by(closer)
+        check_newest(describe_attempt(self._ti), closer)
 
     # -- compared with earlier nights
 
