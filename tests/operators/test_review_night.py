@@ -174,7 +174,7 @@ def test_an_answer_is_about_the_verdict_that_the_form_showed(
 
 def test_the_code_of_the_guide_makes_a_mapped_review() -> None:
     page = (Path(__file__).parents[2] / "docs" / "review.md").read_text()
-    section = page[page.index("### Review a whole night") :]
+    section = page[page.index("## Review a whole night") :]
     (code, *_) = re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
     with DAG("example", schedule=None) as dag:
         names = {"assess": ComplianceListFrameworksOperator(task_id="assess")}

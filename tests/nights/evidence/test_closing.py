@@ -102,7 +102,7 @@ def test_a_night_becomes_one_record_with_everything_in_it(nights: Nights) -> Non
     assert (record["compared_with"], record["gone_frameworks"]) == (None, [])
     assert record["warnings"] == 20  # words may name documents
     fields = re.findall(
-        r"(?m)^\| (`[a-z_`, ]+) \|", Path("docs/evidence-format.md").read_text().partition("Fields of")[2]
+        r"(?m)^\| (`[a-z_`, ]+) \|", Path("docs/evidence-format.md").read_text().partition("## Fields of")[2]
     )
     documented = {name for names in fields for name in re.findall(r"`(\w+)`", names)}
     assert documented >= set(record)

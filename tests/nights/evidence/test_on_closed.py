@@ -168,10 +168,10 @@ def test_templates_of_notifiers_know_the_night(nights: Nights) -> None:
 
 
 def recipe(name: str) -> dict[str, Any]:
-    """Run the definitions of a recipe, without the night below them."""
+    """Run the definitions of a recipe, without the DAG below them."""
     (source,) = re.findall(rf"^```python\n# {name}\n(.*?)^```", GUIDE.read_text(), re.DOTALL | re.MULTILINE)
     defined: dict[str, Any] = {}
-    exec(source.partition("\ncompliance_night(")[0], defined)
+    exec(source.partition("\nwith DAG(")[0], defined)
     return defined
 
 
