@@ -22,18 +22,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from airflow_provider.nights.evidence.chain import Chain
 from airflow_provider.nights.index.nights import EarlierNights, Night, Table, TaskKey, latest_rows
 from airflow_provider.nights.index.ranges import HASH_BITS, hash_of
 from airflow_provider.nights.ingest.shards import list_shards
 from airflow_provider.nights.ingest.sources import resolve
 from airflow_provider.nights.reports.documents import DocumentTables
 from airflow_provider.operators.night import ComplianceCloseNightOperator
+from airflow_provider.pages.nights import MAX_NIGHTS, list_nights
 from airflow_provider.storage.jsonl import TableFile
 from airflow_provider.storage.locations import Location
 from benchmarks.harness import TaskInstance, judge, options, table, timed
 from tests.nights.evidence.nights import cell, document, finding
 
 NIGHTS = 30
+CHANGED = ("number", "previous", "latest")  # of each record of a chain
 CRITERIA = 6  # of each framework
 FRAMEWORKS = "DORA", "GDPR"
 ASKS = ("open", "ls", "find")  # objects and listings that a store is asked for
@@ -203,6 +206,27 @@ def close(root: Path) -> None:
     assert result["assessments"] == 2 * result["documents"]
 
 
+def write_chain(documents: int, root: Path) -> None:
+    """Close a night in many shards, and add records like it."""
+    write_night(documents, 4096, 10, root)
+    close(root)
+    chain = Chain(Location(f"file://{root}"))
+    # Each record has the others of its own.
+    kept = {name: value for name, value in chain.read(1).record.items() if name not in CHANGED}
+    for number in range(1, MAX_NIGHTS):
+        night = f"2026-{3 + number // 28:02}-{1 + number % 28:02}T00:00:00+00:00"
+        chain.append(partial(_last, kept | {"night": night, "run": f"r{number}"}))
+
+
+def _last(record: dict[str, Any], _: object) -> dict[str, Any]:
+    return record
+
+
+def show_nights(root: Path) -> None:
+    """Read what the list of nights shows."""
+    assert len(list_nights(f"file://{root}", {TaskInstance.dag_id})) == MAX_NIGHTS
+
+
 def rows(scale: float) -> dict[str, tuple[str, Step, Step, float, float, int]]:
     """Return what to measure: how it is prepared and done, and its CPU-seconds, MiB and requests at most."""
     many, some = int(1_000_000 * scale), int(20_000 * scale)
@@ -230,9 +254,13 @@ def rows(scale: float) -> dict[str, tuple[str, Step, Step, float, float, int]]:
         "page-one": page(some, 0, 3.0),
         "page-large": page(many, 8, 3.0),
         "close": closed(some, 1024, 625),
-        "close-large": closed(5 * some, 1024, 400),
+        "close-large": closed(many, 1024, 4000),
         "close-shards": closed(some, 4096, 12),
-    }
+        "nights": (
+            f"list of {MAX_NIGHTS} nights, each with {some // 2:,} documents in 1,024 shards",
+            partial(write_chain, some // 2), show_nights, 1.0, 30.0, any_number,
+        ),
+    }  # fmt: skip
 
 
 def run(name: str, scale: float, folder: str, *, is_measured: bool) -> dict[str, float]:

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Collection
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -105,9 +106,12 @@ def list_nights(root: str, dag_ids: Collection[str]) -> list[ChainRecord]:
     latest: dict[tuple[object, object], ChainRecord] = {}
     for entry in islice(chain.newest_first(head), 2 * MAX_NIGHTS):
         if entry.record.get("dag_id") in dag_ids:
-            latest.setdefault(_key_of(entry), entry)
-    nights = sorted(latest.values(), key=lambda night: str(night.record.get("night")), reverse=True)
-    return nights[:MAX_NIGHTS]
+            # Without its tables, which may be thousands.
+            record = {name: value for name, value in entry.record.items() if name != "manifests"}
+            latest.setdefault(_key_of(entry), replace(entry, record=record))
+        if len(latest) == MAX_NIGHTS:
+            break
+    return sorted(latest.values(), key=lambda night: str(night.record.get("night")), reverse=True)
 
 
 def find_night_report(
