@@ -19,9 +19,15 @@ from airflow_provider.nights.bulk.items import FAILED, SUBMITTED, Item
 from airflow_provider.nights.ingest.documents import Document
 from airflow_provider.redaction.addresses import redact
 from airflow_provider.redaction.text import one_line, sanitize
-from airflow_provider.storage.layout import ASSESS_FOLDER, ASSESS_WORK, INGEST_FOLDER, INGEST_WORK, MANIFEST
 from airflow_provider.storage.locations import Location
-from airflow_provider.storage.names import safe
+from airflow_provider.storage.names import (
+    ASSESS_FOLDER,
+    ASSESS_WORK,
+    INGEST_FOLDER,
+    INGEST_WORK,
+    MANIFEST,
+    safe,
+)
 
 MAX_DEPTH = 4  # of folders such as dt=2026-01-01/run=x below a root
 MAX_REASON_CHARS = 500

@@ -22,7 +22,7 @@ TARGETS = {
     "waiting/connection": "waiting/poller_timing subscriptions",
     "waiting/results": "waiting/results",
     "waiting/rules": "waiting/rules waits poller_timing refusals",
-    "waiting/waits": "waiting/waits",
+    "waiting/waits": "waiting/waits deadlines",
     "nights/bulk/pipeline": "nights/bulk/pipeline engine in_flight",
     "nights/bulk/items": "nights/bulk/items checkpoint",
     "nights/bulk/backoff": "nights/bulk/backoff limiter",

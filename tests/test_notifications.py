@@ -20,14 +20,14 @@ from airflow_provider.nights.bulk.items import COMPLETED, FAILED, SUBMITTED, Ite
 from airflow_provider.nights.ingest.documents import Document
 from airflow_provider.notifications import ComplianceProgressNotifier, find_tasks
 from airflow_provider.operators.ingest import ComplianceIngestOperator
-from airflow_provider.storage.layout import (
+from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import (
     ASSESS_FOLDER,
     ASSESS_WORK,
     INGEST_FOLDER,
     INGEST_WORK,
     task_folder,
 )
-from airflow_provider.storage.locations import Location
 from tests.support.attempts import Attempts
 
 NOW = datetime.now(UTC)

@@ -16,8 +16,8 @@ from airflow_provider.cli.commands import print_note
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageDeniedError
 from airflow_provider.nights.evidence import verifier
 from airflow_provider.runtime.object_paths import EXTRAS
-from airflow_provider.storage.layout import NIGHTS
 from airflow_provider.storage.locations import Location, error_text
+from airflow_provider.storage.names import NIGHTS
 
 if TYPE_CHECKING:
     from airflow_provider.nights.reports.documents import DocumentTables

@@ -22,12 +22,11 @@ from airflow_provider.runtime.compat import apply_map_index_template
 from airflow_provider.runtime.event_loop import EventLoop
 from airflow_provider.runtime.non_retryable import as_non_retryable
 from airflow_provider.runtime.params import IS_EXECUTING, as_id, as_seconds, read_number
-from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.kinds import JOBS, JobKind
 from airflow_provider.waiting.refusals import outlast_refusals_sync
 from airflow_provider.waiting.results import WaitResult
 from airflow_provider.waiting.rules import Accepts, accept_final
-from airflow_provider.waiting.waits import delete_in_worker, wait_in_worker
+from airflow_provider.waiting.waits import Deadline, delete_in_worker, wait_in_worker
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context

@@ -19,10 +19,10 @@ from airflow_provider.operators.base import (
 )
 from airflow_provider.operators.links import ComplianceReportLink, push_report
 from airflow_provider.runtime.params import MaxFailed, as_seconds, count_allowed, optional, parse_limit
-from airflow_provider.storage.layout import common_root
 from airflow_provider.storage.locations import Location
-from airflow_provider.waiting.deadlines import Deadline
+from airflow_provider.storage.names import common_root
 from airflow_provider.waiting.results import WaitResult, polling_error
+from airflow_provider.waiting.waits import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -217,7 +217,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         from airflow_provider.nights.bulk.deletes import MAX_DELETE_SECONDS, JobDeleter, PendingDeletes
         from airflow_provider.nights.evidence.holds import find_held
         from airflow_provider.runtime.event_loop import in_thread
-        from airflow_provider.storage.layout import DELETES
+        from airflow_provider.storage.names import DELETES
 
         seconds = min(MAX_DELETE_SECONDS, run.ends_at - self.clock() - DELETE_MARGIN_SECONDS)
         account = run.checkpoint.account

@@ -34,11 +34,10 @@ from airflow_provider.storage.task_state import (
     has_same_input,
     open_state_store,
 )
-from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.kinds import ASSESSMENTS
 from airflow_provider.waiting.results import FINAL, Record, WaitResult, error_for, polling_error
 from airflow_provider.waiting.rules import RefreshCheck, accept_final, is_new_result
-from airflow_provider.waiting.waits import cancel_in_worker, poll_in_worker
+from airflow_provider.waiting.waits import Deadline, cancel_in_worker, poll_in_worker
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context

@@ -100,7 +100,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         from airflow_provider.nights.ingest.documents import Document, check_rows, check_template
         from airflow_provider.nights.ingest.earlier import EarlierDocuments, find_removed, resume_documents
         from airflow_provider.nights.ingest.sources import resolve
-        from airflow_provider.storage.layout import INGEST_FOLDER, INGEST_WORK, MANIFEST
+        from airflow_provider.storage.names import INGEST_FOLDER, INGEST_WORK, MANIFEST
 
         check_template(required(self.file_name_template, "file_name_template"))
         versions = resolve(self.sources)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow_provider.exceptions import ComplianceAssessError
 from airflow_provider.operators.base import ComplianceBaseOperator, StoringMixin, entry_point
 from airflow_provider.runtime.params import optional
-from airflow_provider.storage.layout import ASSESS_FOLDER, common_root, task_folder
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import ASSESS_FOLDER, common_root, task_folder
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context

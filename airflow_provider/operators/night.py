@@ -14,8 +14,8 @@ from airflow_provider.operators.links import ComplianceReportLink, forms_url, pu
 from airflow_provider.redaction.text import sanitize
 from airflow_provider.runtime.compat import task_states
 from airflow_provider.runtime.params import MaxFailed, count_allowed, optional
-from airflow_provider.storage.layout import common_root
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import common_root
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context

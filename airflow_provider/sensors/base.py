@@ -18,9 +18,8 @@ from airflow.providers.common.compat.sdk import (
 
 from airflow_provider.operators.base import WaitingOperator, entry_point
 from airflow_provider.runtime.params import as_seconds, unique
-from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.results import Record, WaitResult, error_for
-from airflow_provider.waiting.waits import poll_in_worker
+from airflow_provider.waiting.waits import Deadline, poll_in_worker
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context

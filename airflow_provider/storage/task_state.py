@@ -20,9 +20,8 @@ from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.runtime.compat import CLEAR_KEEPS_STATE
 from airflow_provider.runtime.provenance import check_newest, describe_attempt
 from airflow_provider.storage.atomic import put_sync
-from airflow_provider.storage.layout import STATE_WORK
 from airflow_provider.storage.locations import Location, parse_json
-from airflow_provider.storage.names import safe, task_path
+from airflow_provider.storage.names import STATE_WORK, safe, task_path
 
 JOB_KEY = "compliance_job"
 

@@ -14,11 +14,10 @@ from airflow_provider.runtime.params import as_str_list, is_many, required, uniq
 from airflow_provider.runtime.provenance import instance_of
 from airflow_provider.storage import names
 from airflow_provider.storage.locations import Location
-from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.kinds import JOBS, JobKind
 from airflow_provider.waiting.refusals import outlast_refusals
 from airflow_provider.waiting.results import Record, WaitResult, error_for
-from airflow_provider.waiting.waits import poll_in_worker
+from airflow_provider.waiting.waits import Deadline, poll_in_worker
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg

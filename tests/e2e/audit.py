@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from airflow_provider.storage.layout import OWN_FOLDERS
+from airflow_provider.storage.names import OWN_FOLDERS
 from tests.e2e.stage import Stage, key_of
 
 JOURNAL = "/journal-"

@@ -14,7 +14,7 @@ from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
 from airflow_provider.operators.ingest import ComplianceIngestOperator
-from airflow_provider.storage.layout import task_folder
+from airflow_provider.storage.names import task_folder
 from tests.stores.stores import Store
 from tests.support.attempts import Attempts, TaskInstance, night_attempts
 from tests.support.jobs import in_our_hands

@@ -13,7 +13,7 @@ from typing import Any
 
 from airflow_provider.nights.bulk.engine import BulkEngine, BulkRun
 from airflow_provider.nights.bulk.items import Item, Steps
-from airflow_provider.waiting.deadlines import Deadline
+from airflow_provider.waiting.waits import Deadline
 from tests.support import virtual_time
 from tests.support.polled import RUNNING, PolledService
 from tests.support.virtual_time import START, seconds

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.waiting import deadlines, rules, waits
+from airflow_provider.waiting import rules, waits
 from airflow_provider.waiting.results import WaitResult
 from airflow_provider.waiting.rules import accept_any
 from airflow_provider.waiting.waits import cancel, cancel_in_worker, poll_in_worker, wait, wait_in_worker
@@ -34,8 +34,7 @@ def _virtual(monkeypatch: pytest.MonkeyPatch, _soon_sure: None) -> None:
             return START
 
     clock = SimpleNamespace(time=lambda: EPOCH + monotonic() - START, monotonic=monotonic)
-    for module in (deadlines, waits):
-        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(waits, "time", clock)
     monkeypatch.setattr(rules, "UNKNOWN_SECONDS", 30.0)
     monkeypatch.setattr(waits, "EventLoop", lambda threads: SimpleNamespace(run=virtual_time.run))
 

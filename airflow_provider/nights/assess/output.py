@@ -41,9 +41,8 @@ from airflow_provider.nights.bulk.counts import check_rows
 from airflow_provider.nights.bulk.deletes import FinishedJob, StoredObject, collect_finished
 from airflow_provider.nights.bulk.items import COMPLETED, FAILED, SKIPPED
 from airflow_provider.nights.index.nights import Table
-from airflow_provider.nights.reports.assess import VerdictStats, render_verdicts
+from airflow_provider.nights.reports.assess import JudgeStats, VerdictStats, render_verdicts
 from airflow_provider.nights.reports.ingest import Run
-from airflow_provider.nights.reports.judge import JudgeStats
 from airflow_provider.nights.review.decisions import read_decisions
 from airflow_provider.nights.severity import KNOWN_CATEGORIES, NO_CATEGORY, SUFFICIENT
 from airflow_provider.redaction.text import enumerate_few, plural
@@ -52,10 +51,10 @@ from airflow_provider.runtime.event_loop import in_thread
 from airflow_provider.storage import names
 from airflow_provider.storage.atomic import create_once, put_sync
 from airflow_provider.storage.jsonl import TableFile, read_valid_rows
-from airflow_provider.storage.layout import RULES
 from airflow_provider.storage.lineage import Lineage
 from airflow_provider.storage.lineage import Verdict as AssertedVerdict
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import RULES
 from airflow_provider.waiting.frameworks.catalog import same_criteria
 
 FINDINGS, REPORT = "findings.jsonl.gz", "report.html"

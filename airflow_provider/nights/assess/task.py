@@ -23,6 +23,7 @@ from airflow_provider.nights.assess.verdicts import (
     RATE,
     EarlierVerdicts,
     Shrinkage,
+    Spool,
     find_shrinkage,
     read_earlier_verdicts,
     read_judged_since,
@@ -40,13 +41,12 @@ from airflow_provider.nights.bulk.items import (
     now,
 )
 from airflow_provider.nights.index.nights import estimate_seconds
-from airflow_provider.nights.index.spool import Spool
 from airflow_provider.redaction.text import plural
 from airflow_provider.runtime.event_loop import for_each, in_thread
 from airflow_provider.runtime.params import MaxFailed
 from airflow_provider.runtime.provenance import ATTEMPT_COLUMNS
-from airflow_provider.storage.layout import ASSESS_FOLDER, ASSESS_WORK
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import ASSESS_FOLDER, ASSESS_WORK
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient

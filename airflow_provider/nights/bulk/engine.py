@@ -24,12 +24,12 @@ from airflow_provider.nights.index.nights import EarlierNights, Night, TaskKey
 from airflow_provider.runtime.event_loop import for_each, run_to_end
 from airflow_provider.runtime.params import MaxFailed
 from airflow_provider.runtime.provenance import describe_attempt, read_provenance
-from airflow_provider.storage.layout import task_folder
 from airflow_provider.storage.locations import Location
-from airflow_provider.waiting.deadlines import Deadline
+from airflow_provider.storage.names import task_folder
 from airflow_provider.waiting.poller import Subscription
 from airflow_provider.waiting.results import UNKNOWN, Record
 from airflow_provider.waiting.rules import SETUP_ERRORS
+from airflow_provider.waiting.waits import Deadline
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient

@@ -18,8 +18,8 @@ from typing import Any
 
 from airflow_provider.exceptions import ComplianceStorageError
 from airflow_provider.storage.atomic import create_once
-from airflow_provider.storage.layout import EVIDENCE_FOLDER as EVIDENCE_FOLDER
 from airflow_provider.storage.locations import Location, parse_json
+from airflow_provider.storage.names import EVIDENCE_FOLDER as EVIDENCE_FOLDER
 
 log = logging.getLogger(__name__)
 

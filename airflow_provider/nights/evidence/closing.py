@@ -33,8 +33,8 @@ from airflow_provider.nights.reports.night import describe_night
 from airflow_provider.redaction.text import plural
 from airflow_provider.runtime.compat import scheduled_dates
 from airflow_provider.runtime.provenance import check_newest, describe_attempt, read_provenance
-from airflow_provider.storage.layout import NIGHT_FOLDER, RULES
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import NIGHT_FOLDER, RULES
 
 NAMED_TASKS = 10  # in the log
 MAX_DATES = 30  # without a night, that a record names

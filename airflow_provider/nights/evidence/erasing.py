@@ -42,8 +42,8 @@ from airflow_provider.redaction.text import plural
 from airflow_provider.runtime.params import required
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.jsonl import TableFile, read_lines, read_valid_rows
-from airflow_provider.storage.layout import HOLDS, NIGHTS, WORK_FOLDER
 from airflow_provider.storage.locations import Location, parse_json
+from airflow_provider.storage.names import HOLDS, NIGHTS, WORK_FOLDER
 
 LISTED = re.compile(r"[0-9a-f]{64}\.json|[0-9a-f]{16}\.sources|\.[0-9a-f]{16}\.part")
 INTENT = ".sources"  # names the documents as long as an erasure is not complete

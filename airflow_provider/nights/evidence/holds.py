@@ -21,8 +21,8 @@ from airflow_provider.nights.evidence.tables import store_once
 from airflow_provider.redaction.addresses import redact
 from airflow_provider.runtime.params import required
 from airflow_provider.storage.jsonl import find_tables, read_valid_rows, to_line
-from airflow_provider.storage.layout import HOLDS, WORK_FOLDER
 from airflow_provider.storage.locations import Location, parse_json
+from airflow_provider.storage.names import HOLDS, WORK_FOLDER
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from airflow_provider.nights.reports import night as reports
 from airflow_provider.nights.reports.assess import VerdictStats, render_verdicts
 from airflow_provider.nights.reports.ingest import Run, render_report
 from airflow_provider.storage.jsonl import log, read_valid_rows
-from airflow_provider.storage.layout import RULES
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import RULES
 from airflow_provider.waiting.frameworks.catalog import compare_rules
 
 MAX_VANISHED = 1_000  # documents that the report names

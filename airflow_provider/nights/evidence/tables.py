@@ -24,8 +24,8 @@ from airflow_provider.nights.evidence.stores import open_store
 from airflow_provider.nights.evidence.verifier import DIGESTS, MAX_BLOCK_BYTES, Check, Problem, Verifier
 from airflow_provider.storage.atomic import create_once
 from airflow_provider.storage.jsonl import GZIP, SUFFIXES, parse_line, read_lines, split_lines
-from airflow_provider.storage.layout import ASSESS_FOLDER, NIGHT_FOLDER
 from airflow_provider.storage.locations import Location, storage_errors
+from airflow_provider.storage.names import ASSESS_FOLDER, NIGHT_FOLDER
 
 MAX_LABELS = 50  # of the counts; a service may have any number of categories
 OTHER = "OTHER"

@@ -19,7 +19,7 @@ from airflow_provider.nights.evidence.manifests import (
 )
 from airflow_provider.nights.evidence.verifier import SHA256
 from airflow_provider.nights.ingest.sources import is_page
-from airflow_provider.nights.reports.judge import JudgeStats
+from airflow_provider.nights.reports.assess import JudgeStats
 from airflow_provider.nights.reports.outcomes import OutcomeStats
 from airflow_provider.nights.reports.verdicts import VerdictCounts
 from airflow_provider.nights.review.state import EXPIRED, NO_DECISION

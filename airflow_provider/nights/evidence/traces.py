@@ -30,8 +30,8 @@ from airflow_provider.nights.reports.page import limit_source, render_names
 from airflow_provider.redaction.addresses import redact
 from airflow_provider.storage import names
 from airflow_provider.storage.jsonl import find_names, log, parse_line, read_lines
-from airflow_provider.storage.layout import NIGHTS, OWN_FOLDERS
 from airflow_provider.storage.locations import parse_json, storage_errors
+from airflow_provider.storage.names import NIGHTS, OWN_FOLDERS
 
 SOURCE = re.compile(rb'"source":\s*("(?:[^"\\]|\\.)*")')
 ACCOUNT, FRAMEWORK = re.compile(rb'"account":\s*"[^"]'), re.compile(rb'"framework_id":\s*"?([^",}]+)')

@@ -33,8 +33,8 @@ from airflow_provider.runtime.provenance import instance_of
 from airflow_provider.storage import names
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.jsonl import Row, find_names, read_valid_rows
-from airflow_provider.storage.layout import NIGHTS
 from airflow_provider.storage.locations import Location, read_objects
+from airflow_provider.storage.names import NIGHTS
 
 log = logging.getLogger(__name__)
 

@@ -22,9 +22,8 @@ from airflow_provider.runtime.object_paths import LOCAL_SCHEMES
 from airflow_provider.runtime.params import as_list
 from airflow_provider.storage.infos import list_folder
 from airflow_provider.storage.jsonl import SUFFIXES, read_lines
-from airflow_provider.storage.layout import OWN_FOLDERS, WORK_FOLDER
 from airflow_provider.storage.locations import Location, storage_errors
-from airflow_provider.storage.names import printable
+from airflow_provider.storage.names import OWN_FOLDERS, WORK_FOLDER, printable
 from airflow_provider.storage.sources import version_in
 
 log = logging.getLogger(__name__)

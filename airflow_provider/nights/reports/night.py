@@ -12,8 +12,8 @@ from datetime import date, timedelta
 from itertools import pairwise
 from typing import Any
 
+from airflow_provider.nights.reports.assess import JudgeStats
 from airflow_provider.nights.reports.charts import Column, ColumnChart, choose_ticks
-from airflow_provider.nights.reports.judge import JudgeStats
 from airflow_provider.nights.reports.outcomes import OutcomeStats
 from airflow_provider.nights.reports.page import (
     CAUSES,

@@ -28,9 +28,8 @@ from airflow_provider.nights.review.selection import (
 from airflow_provider.runtime.params import optional, outputs_of, required
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.jsonl import parse_line, read_lines, split_number, to_lines
-from airflow_provider.storage.layout import ASSESS_FOLDER
 from airflow_provider.storage.locations import Location
-from airflow_provider.storage.names import digest
+from airflow_provider.storage.names import ASSESS_FOLDER, digest
 
 log = logging.getLogger(__name__)
 

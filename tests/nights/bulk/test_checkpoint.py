@@ -17,8 +17,8 @@ from airflow_provider.nights.bulk import checkpoint as module
 from airflow_provider.nights.bulk.checkpoint import LEASE, Checkpoint
 from airflow_provider.nights.ingest.documents import MANIFEST_COLUMNS, Document
 from airflow_provider.storage.atomic import put
-from airflow_provider.storage.layout import MANIFEST
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import MANIFEST
 from tests.support.attempts import until
 
 SEGMENTS = 4  # that are merged

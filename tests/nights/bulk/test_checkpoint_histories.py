@@ -29,8 +29,8 @@ from airflow_provider.nights.bulk.checkpoint import LEASE, SEGMENT, Checkpoint
 from airflow_provider.nights.ingest.documents import Document
 from airflow_provider.storage import jsonl
 from airflow_provider.storage.atomic import put_sync
-from airflow_provider.storage.layout import MANIFEST
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import MANIFEST
 from tests.support.clock import DAY
 
 MERGED = 3

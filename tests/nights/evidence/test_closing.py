@@ -18,8 +18,8 @@ from airflow.providers.common.compat.sdk import DAG, AirflowFailException
 import airflow_provider
 from airflow_provider.nights.evidence.manifests import Outputs, find_unsuccessful
 from airflow_provider.nights.evidence.verifier import Folder, Verifier
-from airflow_provider.storage.layout import task_folder
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import task_folder
 from tests.nights.evidence.nights import Nights, cell, close, decision, document, finding
 from tests.support.attempts import TaskInstance
 

@@ -18,7 +18,7 @@ from airflow_provider.nights.bulk import engine
 from airflow_provider.runtime import event_loop
 from airflow_provider.storage import sources
 from airflow_provider.triggers import base as triggers
-from airflow_provider.waiting import deadlines, waits
+from airflow_provider.waiting import waits
 from tests.nights.ingest.conftest import Corpus, Outcome, PassingTime, RunIngest, counts, ingest
 from tests.support.attempts import Attempts
 from tests.support.clock import DAY, Clock
@@ -88,7 +88,7 @@ def skew(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Cal
 
     def set_wrong(is_wrong: bool) -> None:
         reset_shared_state()  # another machine has heard nothing from the service yet
-        for module in (client_base, deadlines, triggers, waits):
+        for module in (client_base, triggers, waits):
             monkeypatch.setattr(module, "time", wrong if is_wrong else time)
 
     return set_wrong

@@ -19,8 +19,8 @@ from airflow_provider.nights.ingest.documents import Document, text_name
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.operators.links import _configured_link as report_link
 from airflow_provider.storage import lineage
-from airflow_provider.storage.layout import task_folder
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import task_folder
 from tests.nights.ingest.conftest import Corpus, Outcome, ingest
 from tests.support.attempts import Attempts, TaskInstance, heard
 

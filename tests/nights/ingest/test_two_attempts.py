@@ -20,8 +20,8 @@ from airflow_provider.emulator.samples import write_samples
 from airflow_provider.nights.bulk import checkpoint
 from airflow_provider.nights.bulk.checkpoint import LEASE, Checkpoint
 from airflow_provider.nights.ingest.documents import Document, IngestSteps
-from airflow_provider.storage.layout import MANIFEST
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import MANIFEST
 from tests.nights.ingest.conftest import Corpus, Outcome, counts, ingest
 from tests.support.attempts import Attempts, TaskInstance, allow_tasks_in_thread
 from tests.support.signals import until

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from airflow_provider.nights.reports.judge import JudgeStats
+from airflow_provider.nights.reports.assess import JudgeStats
 from airflow_provider.nights.reports.night import render_night
 from airflow_provider.nights.reports.outcomes import OutcomeStats
 from airflow_provider.nights.reports.verdicts import VerdictCounts

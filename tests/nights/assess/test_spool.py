@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from airflow_provider.nights.index.spool import Spool
+from airflow_provider.nights.assess.verdicts import Spool
 
 
 def test_threads_read_their_own_rows() -> None:
