@@ -175,7 +175,7 @@ COMMANDS = (
         "Add a hold to the chain: as long as it is in force, no document that it covers is erased, retired, "
         "or deleted by `delete_after`. See `release`.",
         (ROOT, PATTERN, REASON, JSON),
-        "hold.hold",
+        "erase.hold",
     ),
     Command(
         "jobs",
@@ -215,7 +215,7 @@ COMMANDS = (
         "Release a hold on documents",
         "Release the holds with a pattern, by a record in the chain.",
         (ROOT, PATTERN, REASON, JSON),
-        "hold.release",
+        "erase.release",
     ),
     Command(
         "verify",

@@ -61,7 +61,7 @@ def read_models(
 def read_job(response: HttpResponse, uuid: str, *, strict: bool) -> ContentJob:
     """Read the record of a job; refuse that of another one, which a cache may return."""
     job = ContentJob.model_validate(read_object(response, strict=strict))
-    if job.uuid and _normalized(job.uuid) != _normalized(uuid):
+    if job.uuid and normalize_id(job.uuid) != normalize_id(uuid):
         raise ComplianceProtocolError(
             f"The response from {response.url} is about another job, '{one_line(job.uuid)[:100]}': check for "
             "a cache in front of the service."
@@ -79,8 +79,8 @@ def check_see_other(response: HttpResponse, identifier: str, *, any_path: bool =
         path = urlsplit(urljoin(response.url, location)).path
     except ValueError:
         return
-    wanted = _normalized(identifier)
-    is_named = any(_normalized(unquote(part)) == wanted for part in path.split("/"))
+    wanted = normalize_id(identifier)
+    is_named = any(normalize_id(unquote(part)) == wanted for part in path.split("/"))
     if location and not is_named and not (any_path and response.location):
         raise UnconfirmedRedirectError(
             f"{response.url} was redirected (303) to {response.target!r}, which is not the result "
@@ -109,8 +109,9 @@ def check_text(response: HttpResponse) -> None:
         )
 
 
-def _normalized(uuid: str) -> str:
-    return uuid.strip().strip("{}").replace("-", "").casefold()
+def normalize_id(value: object) -> str:
+    """Return an id as ids are compared."""
+    return str(value).strip().strip("{}").replace("-", "").casefold()
 
 
 def read_accepted_job(response: HttpResponse) -> ContentJob:
@@ -141,7 +142,7 @@ def as_assessment(record: dict[str, Any], fallback: str, translate: Translate) -
             "of the hook."
         ) from None
     named = [str(value) for value in ids if isinstance(value, str | int) and str(value)]
-    if fallback and named and _normalized(fallback) not in map(_normalized, named):
+    if fallback and named and normalize_id(fallback) not in map(normalize_id, named):
         raise ComplianceProtocolError(
             f"The status of assessment '{fallback}' is that of another one, '{named[0][:100]}': check for a "
             "cache in front of the service."

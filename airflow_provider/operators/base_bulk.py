@@ -104,7 +104,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         """Start, or resume from an earlier attempt."""
         if self.deferrable:
             check_hook_class(self.hook_class)  # before jobs are submitted that could not be waited for
-        return self._process(self._run(context, self._deadline(context), now(), is_new_attempt=True))
+        return self._process(self._run(context, self._deadline(context), is_new_attempt=True))
 
     def _finish(
         self,
@@ -126,9 +126,11 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
             deadline = self._deadline(context)
         else:  # by what the trigger has waited: this clock may be wrong
             deadline = Deadline(deadline.name, max(0.0, seconds_left - result.seconds))
-        return self._process(self._run(context, deadline, started_at or now(), is_new_attempt=False))
+        return self._process(self._run(context, deadline, started_at, is_new_attempt=False))
 
-    def _run(self, context: Context, deadline: Deadline, started_at: str, *, is_new_attempt: bool) -> BulkRun:
+    def _run(
+        self, context: Context, deadline: Deadline, started_at: str = "", *, is_new_attempt: bool
+    ) -> BulkRun:
         """Return what is known of the run; in the task's own thread."""
         from airflow_provider.nights.bulk.engine import BulkRun
         from airflow_provider.nights.index.nights import Night
@@ -143,7 +145,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
             night=night,
             deadline=deadline,
             ends_at=self.clock() + deadline.seconds,
-            started_at=started_at,
+            started_at=started_at or datetime.now(UTC).isoformat(),
             is_new_attempt=is_new_attempt,
             concurrency=self.concurrency,
             poll_interval=self.poll_interval,
@@ -259,8 +261,3 @@ def parse_delete_after(value: Any) -> str | None:
     if given not in (None, FETCH, ASSESS):
         raise ComplianceInputError(f"delete_after must be '{FETCH}', '{ASSESS}' or None, not {value!r}.")
     return None if given is None else str(given)
-
-
-def now() -> str:
-    """Return the time, as reports show it."""
-    return datetime.now(UTC).isoformat()

@@ -19,7 +19,6 @@ from airflow_provider.waiting.frameworks.watcher import (
     FrameworkPoller,
     VariableState,
     Watcher,
-    WatcherState,
 )
 
 # Airflow 3.0 brings watchers of assets. Not needed when 3.0 is the oldest supported version.
@@ -103,7 +102,7 @@ class ComplianceFrameworkChangeTrigger(BaseEventTrigger):
     def _watcher(self) -> Watcher:
         return Watcher(self._state(), self.conn_id, self.fire_on_first_snapshot)
 
-    def _state(self) -> WatcherState:
+    def _state(self) -> AssetState | VariableState:
         if stores := asset_stores_of(self):
             return AssetState(stores, f"compliance_frameworks:{self.conn_id}")
         # A hash, because Airflow masks variables whose name sounds like a secret.

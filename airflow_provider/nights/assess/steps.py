@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
+from airflow_provider.client.responses import normalize_id
 from airflow_provider.exceptions import ComplianceProtocolError
 from airflow_provider.nights.assess.cells import Cell
 from airflow_provider.nights.bulk.items import Steps
@@ -58,12 +59,12 @@ class AssessSteps(Steps[Cell]):
     async def submit(self, item: Cell) -> Record:
         """Submit the assessment of a cell."""
         assessment = await self.client.submit_assessment(self._payload(item))
-        self.submitted.add(_normalize_id(assessment.id))
+        self.submitted.add(normalize_id(assessment.id))
         return to_record(assessment)
 
     async def fetch(self, item: Cell) -> None:
         """Store the results byte for byte, then read the verdicts in them."""
-        self.submitted.add(_normalize_id(item.job_id))
+        self.submitted.add(normalize_id(item.job_id))
         body, results = await self.client.get_raw_assessment_results(item.job_id)
         self._check(results, item.job_id)
         self._check_named(results, item)
@@ -87,10 +88,8 @@ class AssessSteps(Steps[Cell]):
             record = self.task.hook.translate_assessment(dict(self.client.settings.profile.convert(results)))
         except Exception:
             return
-        own = _normalize_id(assessment_id)
-        ids = {
-            name: _normalize_id(record[name]) for name in ("assessmentId", *RESULT_IDS) if record.get(name)
-        }
+        own = normalize_id(assessment_id)
+        ids = {name: normalize_id(record[name]) for name in ("assessmentId", *RESULT_IDS) if record.get(name)}
         named = ids.get("assessmentId") or next((ids[name] for name in RESULT_IDS if name in ids), own)
         if named != own and ("assessmentId" in ids or named in self.submitted):
             raise ComplianceProtocolError(
@@ -101,7 +100,7 @@ class AssessSteps(Steps[Cell]):
     def _check_named(self, results: Any, item: Cell) -> None:
         """Refuse results that name a document or a framework that was not asked about."""
         sent = _leaves([self._payload(item), self.task.frameworks[item.framework_id].fields])
-        asked = set(map(_normalize_id, (item.uuid, item.job_id, item.framework, *sent)))
+        asked = set(map(normalize_id, (item.uuid, item.job_id, item.framework, *sent)))
         converted = self.client.settings.profile.convert(results)
         lists = converted.values() if isinstance(converted, dict) else [converted]
         records = [converted, *(one for some in lists if isinstance(some, list) for one in some)]
@@ -109,7 +108,7 @@ class AssessSteps(Steps[Cell]):
             for name in NAMED if isinstance(record, dict) else ():
                 for value in _names(record.get(name)):
                     # A document may have any name.
-                    if _normalize_id(value) not in asked and (name != "document" or _is_uuid(value)):
+                    if normalize_id(value) not in asked and (name != "document" or _is_uuid(value)):
                         raise ComplianceProtocolError(
                             f"The results of assessment '{item.job_id}' are about {name} '{value[:100]}', "
                             f"which was not asked for '{item.label}': check for a cache in front of the "
@@ -151,7 +150,3 @@ def _is_uuid(text: str) -> bool:
     with suppress(ValueError):
         return bool(UUID(text))
     return False
-
-
-def _normalize_id(value: object) -> str:
-    return str(value).strip().strip("{}").replace("-", "").casefold()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -235,22 +235,6 @@ class Steps(ABC, Generic[I]):
     @abstractmethod
     async def fetch(self, item: I) -> None:
         """Store the result of its completed job."""
-
-
-def resume(
-    keys: Iterable[str], earlier: Mapping[str, I], new: Callable[[str], I], *, is_new_attempt: bool
-) -> list[I]:
-    """Return all items, each as far as earlier attempts have come.
-
-    :param new: makes an item of a key that no attempt knows
-    :param is_new_attempt: failed items are processed again; not so after a deferral
-    """
-    items = [earlier.get(key) or new(key) for key in keys]
-    if is_new_attempt:
-        items = [item.for_retry() for item in items]
-    for item in items:
-        item.is_resumed = bool(item.job_id)
-    return items
 
 
 def now() -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceNotFoundError
 from airflow_provider.nights.bulk.counts import MAX_FAILURES_SHOWN, check_budget
-from airflow_provider.nights.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED, SUBMITTED, resume
+from airflow_provider.nights.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED, SUBMITTED
 from airflow_provider.nights.index.nights import Entry, latest_rows
 from airflow_provider.nights.index.ranges import hash_of
 from airflow_provider.nights.ingest.documents import Document, columns_of, is_given_up
@@ -62,9 +62,12 @@ def resume_documents(
     """
     if earlier:
         log.info("Resuming from an earlier attempt, which knew %s.", plural(len(earlier)))
-    documents = resume(addresses, earlier, Document, is_new_attempt=is_new_attempt)
+    documents = [earlier.get(source) or Document(source) for source in addresses]
+    if is_new_attempt:
+        documents = [document.for_retry() for document in documents]
     stores: Stores = {}
     for document in documents:
+        document.is_resumed = bool(document.job_id)
         address = addresses[document.source]
         document.set_address(address, versions.get(address, ""))
         error = _source_error(document.address, stores)

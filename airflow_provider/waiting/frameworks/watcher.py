@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider.exceptions import ComplianceAuthError, ComplianceError
 from airflow_provider.hooks.compliance import import_hook_class
@@ -162,19 +162,9 @@ class FrameworkPoller:
             return frameworks
 
 
-class WatcherState(Protocol):
-    """Where the state of a watcher is stored."""
-
-    async def read(self) -> Any:
-        """Return the state, None if there is none; raise if it can't be read."""
-
-    async def write(self, state: dict[str, Any]) -> None:
-        """Store the state; raise if it can't be written."""
-
-
 @dataclass
 class AssetState:
-    """Stores the state with each asset that a trigger watches, from Airflow 3.3 on.
+    """Stores the state of a watcher with each asset that a trigger watches, from Airflow 3.3 on.
 
     :param stores: the state stores of the assets
     """
@@ -183,7 +173,7 @@ class AssetState:
     key: str
 
     async def read(self) -> Any:
-        """Return the newest state: assets may have been watched separately before."""
+        """Return the newest state, None if there is none: assets may have been watched separately before."""
         found = [await store.aget(self.key) for store in self.stores]
         states = [state for state in found if isinstance(state, dict)]
         return max(states, key=lambda state: float(state.get("at", 0)), default=None)
@@ -196,7 +186,7 @@ class AssetState:
 
 @dataclass
 class VariableState:
-    """Stores the state in an Airflow variable: before 3.3, a trigger has no other persistent storage."""
+    """Does the same in an Airflow variable: before 3.3, a trigger has no other persistent storage."""
 
     key: str
     description: str
@@ -222,7 +212,9 @@ class Watcher:
     a state, the event is sent again with the same id.
     """
 
-    def __init__(self, state: WatcherState, conn_id: str, fire_on_first_snapshot: bool = False) -> None:
+    def __init__(
+        self, state: AssetState | VariableState, conn_id: str, fire_on_first_snapshot: bool = False
+    ) -> None:
         self._state = state
         self._conn_id = conn_id
         self._fire_on_first_snapshot = fire_on_first_snapshot

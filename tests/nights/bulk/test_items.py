@@ -20,7 +20,6 @@ from airflow_provider.nights.bulk.items import (
     Item,
     ItemState,
     now,
-    resume,
 )
 
 ALLOWED = [(before, after) for before, many in TRANSITIONS.items() for after in many]
@@ -90,20 +89,13 @@ def known() -> dict[str, Item]:
     }
 
 
-def test_an_attempt_resumes_and_processes_failed_items_again() -> None:
-    found = resume([*known(), "new"], known(), Item, is_new_attempt=True)
-    assert found == [
+def test_an_attempt_processes_failed_items_again() -> None:
+    assert [item.for_retry() for item in known().values()] == [
         known()["done"],
         Item("in flight", "u2", SUBMITTED, attempts=2),
         Item("failed", attempts=3),
         Item("not fetched", "u4", SUBMITTED, attempts=1),
-        Item("new"),
     ]
-    assert [item.is_resumed for item in found] == [True, True, False, True, False]
-
-
-def test_after_a_deferral_failed_items_stay_failed_and_retries_are_counted() -> None:
-    assert resume(known(), known(), Item, is_new_attempt=False) == list(known().values())
 
 
 @pytest.mark.parametrize("try_number", [2, None])
