@@ -48,7 +48,7 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
     :param expert_id: ID of the expert
     :param rational_feedback: the expert's feedback on the rationale
     :param assessment_response_id: ID of the assessment response that is rated
-    :param category_feedback: a category of the contract, such as MISSING
+    :param category_feedback: a category of the API specification, such as MISSING
     """
 
     template_fields: Sequence[str] = (
