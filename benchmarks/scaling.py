@@ -33,7 +33,7 @@ from airflow_provider.pages.nights import MAX_NIGHTS, list_nights
 from airflow_provider.storage.jsonl import TableFile
 from airflow_provider.storage.locations import Location
 from benchmarks.harness import TaskInstance, judge, options, table, timed
-from tests.nights.evidence.nights import cell, document, finding
+from tests.support.nights import cell, document, finding
 
 NIGHTS = 30
 CHANGED = ("number", "previous", "latest")  # of each record of a chain

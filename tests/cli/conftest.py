@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider.cli.commands import main
 from tests.nights.ingest.conftest import _impatient
-from tests.nights.ingest.conftest import service as emulated_service
+from tests.support.jobs import instant_service as emulated_service
 
 __all__ = ["_impatient", "emulated_service"]
 

@@ -15,7 +15,7 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.operators.erase import ComplianceEraseOperator
 from tests.nights.evidence.erasable import ANNA, BERT, Tree
-from tests.nights.evidence.nights import Nights, context_of
+from tests.support.nights import Nights, context_of
 from tests.support.speed import skip_fsync
 
 REASON = ("--reason", "A request")

@@ -27,7 +27,8 @@ from tests.cli.foreign import (
     TicketService,
 )
 from tests.emulator.raw import Raw
-from tests.nights.assess.conftest import attempts_of, read
+from tests.support.attempts import night_attempts
+from tests.support.nights import read
 from tests.support.service import Received, Reply
 
 VARIABLE = "AIRFLOW_CONN_COMPLIANCE_DEFAULT"
@@ -65,7 +66,7 @@ def extras_of(printed: Printed) -> dict[str, Any]:
 
 
 def run_night(folder: Path, document: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    attempts = attempts_of(1)
+    attempts = night_attempts(1)
     destination = f"file://{folder}/dt=2026-01-01/"
     ingested = attempts.run(
         ComplianceIngestOperator(

@@ -15,7 +15,7 @@ from airflow_provider.cli import commands
 from airflow_provider.emulator.samples import make_docx
 from tests.deployment.conftest import RecordingEmulator
 from tests.deployment.system import Deployment, Run
-from tests.nights.assess.conftest import read
+from tests.support.nights import read
 
 pytestmark = pytest.mark.deployment
 

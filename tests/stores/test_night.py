@@ -21,11 +21,11 @@ from airflow_provider.nights.evidence.stores import RemoteStore
 from airflow_provider.nights.evidence.verifier import Verifier
 from airflow_provider.storage.atomic import create_once, keep
 from airflow_provider.storage.locations import Location
-from tests.nights.evidence.nights import Nights, render_plainly
 from tests.stores.s3_servers import S3Server
 from tests.stores.servers import Server
 from tests.stores.stores import Store
 from tests.support.attempts import allow_tasks_in_thread
+from tests.support.nights import Nights, render_plainly
 
 log = logging.getLogger(__name__)
 

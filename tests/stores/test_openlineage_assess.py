@@ -11,8 +11,8 @@ from airflow.providers.common.compat.sdk import TaskInstanceState
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.storage import lineage
-from tests.nights.assess.conftest import Nights, attempts_of
 from tests.stores.test_openlineage import extracted
+from tests.support.nights import Nights
 
 pytest.importorskip(
     "openlineage.client", reason="OpenLineage is in the environment of 'make test-servers' alone"
@@ -29,13 +29,11 @@ def assessed(
 ) -> ComplianceAssessOperator:
     """An operator that has assessed two texts whose places are known, and one document by its uuid."""
     monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", compliance_service.connection_json)
-    nights = Nights(compliance_service, tmp_path)
+    nights = Nights(f"file://{tmp_path}/out/", tmp_path, compliance_service)
     known = [nights.manifest({name: text}, path=f"s3://c@texts/{name}.txt") for name, text in TEXTS.items()]
     uuid = compliance_service.add_job(text="x", status="COMPLETED")
-    task = ComplianceAssessOperator(
-        task_id="t", documents=[*known, uuid], frameworks="DORA", destination=nights.destination
-    )
-    attempts_of(1).run(task)
+    task = nights.task([*known, uuid], frameworks="DORA")
+    nights.attempts(1).run(task)
     return task
 
 

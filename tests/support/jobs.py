@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider.emulator import Emulator
+from tests.support.speed import TIMEOUT_SECONDS
 
 OTHER_PATHS = {
     "assessment_submit": "/v2/checks",
@@ -26,6 +27,15 @@ ASSESSMENT_PATHS = [
 def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
     """The emulator, with jobs that end when a test says so."""
     return in_our_hands(compliance_service, monkeypatch)
+
+
+@pytest.fixture
+def instant_service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
+    """The emulator; jobs are done at once, and calls that fail are not repeated by the client."""
+    connection = compliance_service.connection()
+    connection["extra"] |= {"max_retries": 0, "timeout": TIMEOUT_SECONDS}
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
+    return compliance_service
 
 
 def in_our_hands(service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:

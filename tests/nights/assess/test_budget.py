@@ -9,24 +9,14 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider.emulator import Emulator
-from airflow_provider.operators.assess import ComplianceAssessOperator
-from tests.nights.assess.conftest import Nights, attempts_of
+from tests.support.nights import Nights
 
 TEXTS = {f"in/{number}.pdf": f"An exit plan, version {number}." for number in range(4)}
 
 
 def run(nights: Nights, texts: dict[str, str], limit: Any) -> dict[str, Any]:
-    documents = nights.manifest(texts)
-    task = ComplianceAssessOperator(
-        task_id="t",
-        documents=documents,
-        frameworks=["DORA", "GDPR"],
-        destination=nights.destination,
-        poll_interval=0.1,
-        max_submitted=limit,
-    )
-    result: dict[str, Any] = attempts_of(nights.number).run(task)
-    return result
+    options = {"frameworks": ["DORA", "GDPR"], "max_submitted": limit}
+    return nights.assess_texts(texts, **options).result
 
 
 def test_a_framework_that_changed_is_not_paid_for_before_someone_agrees(

@@ -17,8 +17,8 @@ from airflow_provider.emulator.service import state as emulated
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.storage.locations import Location
-from tests.nights.assess.conftest import NightOutcome, Nights, attempts_of
 from tests.support.attempts import Attempts
+from tests.support.nights import NightOutcome, Nights
 
 GOOD, MISSING = "SUFFICIENTLY_REGULATED", "MISSING"
 EXIT = "An exit plan with a transition period and a migration."
@@ -44,16 +44,11 @@ class PickyOperator(ComplianceAssessOperator):
 
 
 def start(
-    nights: Nights,
-    texts: dict[str, str],
-    operator: type[ComplianceAssessOperator] = ComplianceAssessOperator,
-    manifest: dict[str, Any] | None = None,
-    **kwargs: Any,
+    nights: Nights, texts: dict[str, str], manifest: dict[str, Any] | None = None, **options: Any
 ) -> tuple[ComplianceAssessOperator, Attempts]:
     """Return the task of the next night, and its attempts."""
     documents = nights.manifest(texts, **(manifest or {}))
-    values = {"task_id": "t", "poll_interval": 0.1, "frameworks": "DORA", "destination": nights.destination}
-    return operator(**{**values, "documents": documents, **kwargs}), attempts_of(nights.number)
+    return nights.task(documents, **{"frameworks": "DORA", **options}), nights.attempts()
 
 
 def run(nights: Nights, texts: dict[str, str], **kwargs: Any) -> NightOutcome:
@@ -128,7 +123,7 @@ def test_a_night_that_carries_everything_forward_keeps_the_rate(service: Emulato
 def test_results_that_become_unreadable_fail_their_own_cell_only(
     service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task, attempts = start(nights, {"in/a": "x", "in/b": EXIT}, PickyOperator, max_failed=1)
+    task, attempts = start(nights, {"in/a": "x", "in/b": EXIT}, kind=PickyOperator, max_failed=1)
     assert attempts.run(task)["failed"] == 0
     monkeypatch.setattr(PickyHook, "unreadable", GOOD)
     attempts.clear()

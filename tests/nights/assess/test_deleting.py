@@ -16,14 +16,16 @@ from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.nights.bulk.checkpoint import Checkpoint
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.jsonl import read_valid_rows
-from tests.nights.assess.conftest import Nights, attempts_of
-from tests.nights.assess.test_operator import TEXTS, assess
-from tests.support.attempts import heard
+from tests.nights.assess.test_operator import TEXTS
+from tests.support.attempts import heard, night_attempts
+from tests.support.nights import Nights
 
 
 def run(nights: Nights, documents: Any, night: int = 1, **options: Any) -> dict[str, Any]:
     values = {"delete_after": "assess", "frameworks": ["DORA", "GDPR"]}
-    result: dict[str, Any] = attempts_of(night).run(heard(assess(nights, documents, **{**values, **options})))
+    result: dict[str, Any] = nights.attempts(night).run(
+        heard(nights.task(documents, **{**values, **options}))
+    )
     return result
 
 
@@ -165,7 +167,7 @@ def ingest(folder: Path, night: int, **options: Any) -> dict[str, Any]:
         poll_interval=0.1,
         **options,
     )
-    result: dict[str, Any] = attempts_of(night).run(task)
+    result: dict[str, Any] = night_attempts(night).run(task)
     return result
 
 

@@ -21,9 +21,8 @@ from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.operators.judge import ComplianceJudgeOperator
 from airflow_provider.runtime import metrics
 from airflow_provider.storage.lineage import Lineage
-from tests.nights.assess.conftest import NightOutcome, Nights, read
-from tests.nights.evidence.nights import close
 from tests.support.attempts import Attempts, heard
+from tests.support.nights import NightOutcome, Nights, read
 
 GOOD, BAD = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED"
 FRAMEWORKS = ["DORA", "GDPR"]
@@ -61,7 +60,7 @@ class GoldenNight:
 
     def __init__(self, nights: Nights, golden: Any, texts: dict[str, str] = TEXTS, **judge: Any) -> None:
         self.documents = nights.manifest(texts)
-        self.number, self.destination = nights.number, nights.destination
+        self.number, self.destination = nights.number, nights.destination()
         self.root, self.golden = f"file://{nights.folder}/out", golden
         self.judge = judge
         self.attempts: dict[str, Attempts] = {}
@@ -308,7 +307,7 @@ def test_closed_night_has_golden_tables_in_its_evidence_and_a_trend_in_its_repor
     for number in (1, 2, 3):
         service.configure(model=2 if number == 3 else 1)
         judged, night = run(nights, golden)
-        closed = close(nights.destination, number, assessed=[night.result, judged])
+        closed = nights.close(number, assessed=[night.result, judged])
     assert (closed["agreed"], closed["disagreed"], closed["drifted"]) == (12, 12, 1)
     assert closed["assessments"] == 8
     entry = json.loads(Path(closed["night"].removeprefix("file://")).read_text())

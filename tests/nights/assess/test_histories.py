@@ -26,9 +26,9 @@ from airflow_provider.nights.assess.verdicts import read_earlier_verdicts
 from airflow_provider.nights.index.nights import EarlierNights, Night, TaskKey
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.storage.locations import Location
-from tests.nights.assess.conftest import NightOutcome
 from tests.support.attempts import Attempts
 from tests.support.jobs import completed
+from tests.support.nights import NightOutcome
 
 CATEGORIES = {"A": SUFFICIENT, "B": INSUFFICIENT, "C": MISSING}
 CRITERIA = [{"codeName": "D-0", "name": "Exit"}, {"codeName": "D-1", "name": "Audit"}]

@@ -15,9 +15,9 @@ from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.nights.bulk.checkpoint import Checkpoint
 from airflow_provider.operators.assess import ComplianceAssessOperator
-from tests.nights.assess.conftest import NightOutcome, Nights, attempts_of
 from tests.support.attempts import Attempts, allow_tasks_in_thread
 from tests.support.forking import Child, may_fork
+from tests.support.nights import NightOutcome, Nights
 from tests.support.signals import signalled_when, until
 
 DOCUMENTS, CONCURRENCY, KILLS = 30, 6, 5
@@ -37,11 +37,8 @@ def texts() -> dict[str, str]:
     }
 
 
-def assess(nights: Nights, documents: Any, **kwargs: Any) -> ComplianceAssessOperator:
-    values = {"task_id": "t", "poll_interval": 0.1, "frameworks": FRAMEWORKS, "concurrency": CONCURRENCY}
-    return ComplianceAssessOperator(
-        **{**values, "documents": documents, "destination": nights.destination, **kwargs}
-    )
+def assess(nights: Nights, documents: Any, **options: Any) -> ComplianceAssessOperator:
+    return nights.task(documents, frameworks=FRAMEWORKS, concurrency=CONCURRENCY, **options)
 
 
 def check_ledger(service: Emulator, night: NightOutcome) -> Counter[tuple[str, str]]:
@@ -67,7 +64,7 @@ def test_five_kills_leave_one_row_per_cell_with_its_own_verdict(
     service: Emulator, nights: Nights, seed: int
 ) -> None:
     def attempt() -> Any:
-        return attempts_of(nights.number).run(assess(nights, documents))
+        return nights.attempts().run(assess(nights, documents))
 
     jitter = random.Random(seed)
     documents = nights.manifest(texts())
@@ -88,8 +85,8 @@ def test_five_kills_leave_one_row_per_cell_with_its_own_verdict(
     assert CELLS <= service.count("submit_assessment") <= CELLS + KILLS * CONCURRENCY
 
     # The same documents below another root, undisturbed.
-    nights.folder /= "undisturbed"
-    result = attempts_of(nights.number).run(assess(nights, documents))
+    nights.base = f"{nights.base}undisturbed/"
+    result = nights.attempts().run(assess(nights, documents))
     assert [{name: row[name] for name in SAME} for row in NightOutcome(result).findings] == [
         {name: row[name] for name in SAME} for row in killed.findings
     ]
@@ -109,10 +106,10 @@ def test_of_two_attempts_at_once_the_later_one_finishes_alone(service: Emulator,
         except BaseException as error:
             ended.append(error)
 
-    zombie = threading.Thread(target=run, args=(attempts_of(1),))
+    zombie = threading.Thread(target=run, args=(nights.attempts(1),))
     zombie.start()
     until(lambda: service.count("submit_assessment") >= CELLS // 3)
-    retry = attempts_of(1)
+    retry = nights.attempts(1)
     retry.try_number = 1
 
     def is_taken_over() -> bool:
@@ -143,5 +140,5 @@ def test_an_attempt_that_is_overtaken_while_it_publishes_writes_no_entry(
 
     monkeypatch.setattr(Checkpoint, "publish", publish_late)
     with pytest.raises(exc.ComplianceSupersededError):
-        attempts_of(1).run(assess(nights, documents))
+        nights.attempts(1).run(assess(nights, documents))
     assert not list(nights.folder.rglob("_nights/**/*.txt"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,15 +14,10 @@ from airflow_provider.nights.evidence.chain import Chain
 from airflow_provider.nights.reports.documents import DocumentTables
 from airflow_provider.nights.review.grouping import group_findings
 from airflow_provider.storage.locations import Location
-from tests.nights.assess.conftest import NightOutcome, Nights, attempts_of
-from tests.nights.assess.test_operator import TEXTS, assess
-from tests.nights.evidence.nights import close
+from tests.nights.assess.test_operator import TEXTS
+from tests.support.nights import Nights
 
 KEYS = ("assessments", "findings")
-
-
-def run(nights: Nights, documents: str, **parameters: Any) -> NightOutcome:
-    return NightOutcome(attempts_of(nights.number).run(assess(nights, documents, **parameters)))
 
 
 @pytest.fixture
@@ -40,21 +34,21 @@ def test_every_run_of_a_task_keeps_its_tables(
     service: Emulator, nights: Nights, documents: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service.fail("submit_assessment", status=422, times=1)
-    first = run(nights, documents, max_failed=1)
+    first = nights.assess(documents, max_failed=1)
     root = Location(f"file://{nights.folder}/out")
-    close(nights.destination, nights.number, assessed=first.result)
+    nights.close(assessed=first.result)
     head = Chain(root).read(1).sha256
-    again = run(nights, documents)  # cleared: what has failed is assessed
+    again = nights.assess(documents)  # cleared: what has failed is assessed
     assert [again.result[key].rpartition("/")[2] for key in KEYS] == [
         "assessments.2.jsonl", "findings.2.jsonl.gz"
     ]  # fmt: skip
     assert main(["verify", root.uri]) == 0
-    close(nights.destination, nights.number, assessed=again.result)
+    nights.close(assessed=again.result)
     assert main(["verify", root.uri, "--contains", head]) == 0
     page = Path(again.result["report"].removeprefix("file://")).read_text()
     assert all(again.result[key].rpartition("/")[2] in page for key in KEYS)
     nights.number += 1
-    third = run(nights, documents)
+    third = nights.assess(documents)
     assert (third.result["carried"], third.result["assessed"]) == (len(third.rows), 0)
     assert len(group_findings(third.result, only="all", max_findings=1)) == len(third.findings)
     assert len(DocumentTables(root).read("in/exit.pdf")) == 2
@@ -70,8 +64,8 @@ def test_damaged_compressed_table_is_a_change(
     how: str,
 ) -> None:
     monkeypatch.setattr(verifier, "MAX_LINE_BYTES", 1 << 20)
-    night = run(nights, documents)
-    close(nights.destination, nights.number, assessed=night.result)
+    night = nights.assess(documents)
+    nights.close(assessed=night.result)
     table = Path(night.result["findings"].removeprefix("file://"))
     data = table.read_bytes()
     assert main(["verify", f"{nights.folder}/out"]) == 0

@@ -17,17 +17,14 @@ from airflow_provider.client.profile import Profile
 from airflow_provider.emulator import Emulator
 from airflow_provider.nights.assess.steps import AssessSteps
 from airflow_provider.waiting import rules
-from tests.nights.assess.conftest import NightOutcome, Nights, attempts_of
-from tests.nights.assess.test_operator import assess
+from tests.support.nights import NightOutcome, Nights
 
 TEXT = {"in/a.pdf": "An exit plan."}
 ANSWER = {"id": 7, "criterion": "DORA-30-2-a", "category": "MISSING"}
 
 
-def run(nights: Nights, texts: dict[str, str] | None = None, **options: Any) -> NightOutcome:
-    documents = nights.manifest(texts or TEXT)
-    task = assess(nights, documents, **{"frameworks": "DORA", **options})
-    return NightOutcome(attempts_of(nights.number).run(task))
+def run(nights: Nights, texts: dict[str, str] = TEXT, **options: Any) -> NightOutcome:
+    return nights.assess_texts(texts, **{"frameworks": "DORA", **options})
 
 
 def page(night: NightOutcome) -> str:
@@ -137,8 +134,7 @@ def test_results_may_name_what_was_asked_for(service: Emulator, nights: Nights) 
     named |= {"document": {"name": "a.pdf", "pages": 7}}
     page = {"last": True, "next": None, "totalPages": 1, "totalElements": 1}
     service.fail("get_assessment_results", body=named | page | {"results": [ANSWER]})
-    task = assess(nights, documents, frameworks="DORA")
-    assert NightOutcome(attempts_of(1).run(task)).rows[0]["findings"] == 1
+    assert nights.assess(documents, frameworks="DORA").rows[0]["findings"] == 1
 
 
 @pytest.mark.parametrize(

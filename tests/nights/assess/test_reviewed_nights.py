@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,11 @@ pytest.importorskip("tests.support.human_in_the_loop", reason="human in the loop
 
 from airflow_provider.emulator import Emulator
 from airflow_provider.nights.review.grouping import group_findings
-from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator
 from airflow_provider.storage.jsonl import find_latest
-from tests.nights.assess.conftest import NightOutcome, Nights, attempts_of, read
 from tests.operators.hitl import FakeHitl, sent
 from tests.support.attempts import StateStore
+from tests.support.nights import NightOutcome, Nights, read
 
 GOOD, BAD, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
 DECISIONS = "out/**/decisions/*.jsonl"
@@ -41,25 +39,16 @@ def latest(folder: Path) -> list[str]:
     return list(find_latest(str(path) for path in folder.glob(DECISIONS)).values())
 
 
-def run_night(nights: Nights, texts: dict[str, str], **kwargs: Any) -> NightOutcome:
-    options = {"frameworks": "DORA", "poll_interval": 0.1, **kwargs}
-    task = ComplianceAssessOperator(
-        task_id="t", documents=nights.manifest(texts), destination=nights.destination, **options
-    )
-    return NightOutcome(attempts_of(nights.number).run(task))
+def run_night(nights: Nights, texts: dict[str, str], **options: Any) -> NightOutcome:
+    return nights.assess_texts(texts, **{"frameworks": "DORA", **options})
 
 
-def rerun(nights: Nights, number: int, **kwargs: Any) -> NightOutcome:
+def rerun(nights: Nights, number: int, **options: Any) -> NightOutcome:
     """Run a night again, as a clear does."""
-    task = ComplianceAssessOperator(
-        task_id="t",
-        documents=f"file://{nights.folder}/manifest-{number}.jsonl",
-        destination=f"file://{nights.folder}/out/dt=2026-03-{number:02}/",
-        frameworks="DORA",
-        **kwargs,
-    )
-    attempts = attempts_of(number)
+    documents, destination = f"file://{nights.folder}/manifest-{number}.jsonl", nights.destination(number)
+    attempts = nights.attempts(number)
     attempts.try_number = 1
+    task = nights.task(documents, destination=destination, frameworks="DORA", **options)
     return NightOutcome(attempts.run(task))
 
 
@@ -193,16 +182,11 @@ def test_a_changed_verdict_is_asked_about_until_someone_has_decided(
 
 def test_a_text_that_lost_more_than_half_is_a_warning(service: Emulator, nights: Nights) -> None:
     def manifest(size: int, text: str) -> dict[str, Any]:
-        sha256 = hashlib.sha256(text.encode()).hexdigest()
         (row,) = read(nights.manifest({"in/empty.pdf": text}))
-        return {**row, "bytes": size, "sha256": row.get("sha256") or sha256}
+        return {**row, "bytes": size}
 
     for size, text, change in ((100, "A.", None), (43, "B.", -0.57), (43, "B.", None), (44, "C.", 0.023)):
-        task = ComplianceAssessOperator(
-            task_id="t", documents=manifest(size, text), destination=nights.destination, frameworks="DORA",
-            poll_interval=0.1,
-        )  # fmt: skip
-        night = NightOutcome(attempts_of(nights.number).run(task))
+        night = nights.assess(manifest(size, text), frameworks="DORA")
         assert {row["text_change"] for row in night.findings} == {change}
         warned = any("The text of 1 document lost more than half" in one for one in night.result["warnings"])
         assert warned is (change == -0.57)

@@ -20,7 +20,7 @@ from airflow_provider.nights.assess import output
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting import rules
-from tests.nights.assess.conftest import NightOutcome, Nights, attempts_of
+from tests.support.nights import NightOutcome, Nights
 from tests.support.outlets import outlet_events
 from tests.support.signals import signalled_when
 
@@ -42,19 +42,12 @@ class OwnOperator(ComplianceAssessOperator):
     hook_class = OwnHook
 
 
-def assess(
-    nights: Nights,
-    documents: Any,
-    operator: type[ComplianceAssessOperator] = ComplianceAssessOperator,
-    **kwargs: Any,
-) -> ComplianceAssessOperator:
-    values = {"task_id": "t", "poll_interval": 0.1, "frameworks": "DORA", "destination": nights.destination}
-    return operator(**{**values, "documents": documents, **kwargs})
+def assess(nights: Nights, documents: Any, **options: Any) -> ComplianceAssessOperator:
+    return nights.task(documents, **{"frameworks": "DORA", **options})
 
 
-def run_night(nights: Nights, **kwargs: Any) -> NightOutcome:
-    documents = nights.manifest(TEXTS)
-    return NightOutcome(attempts_of(nights.number).run(assess(nights, documents, **kwargs)))
+def run_night(nights: Nights, **options: Any) -> NightOutcome:
+    return nights.assess_texts(TEXTS, **{"frameworks": "DORA", **options})
 
 
 def find(nights: Nights, pattern: str) -> list[Path]:
@@ -68,7 +61,7 @@ def test_a_store_that_fails_while_the_night_is_published_costs_no_assessment(
     def failing(*arguments: Any) -> Any:
         raise exc.ComplianceStorageError("The store is not available.")
 
-    documents, attempts = nights.manifest(TEXTS), attempts_of(1)
+    documents, attempts = nights.manifest(TEXTS), nights.attempts(1)
     monkeypatch.setattr(output, "has_pyarrow", lambda: name == "ParquetTable")
     with monkeypatch.context() as broken:
         broken.setattr(output, name, failing)
@@ -120,7 +113,7 @@ def _never_polled(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_never_polled")
 def test_assessments_of_documents_that_left_the_list_are_cancelled(service: Emulator, nights: Nights) -> None:
     service.configure(jobs="manual")
-    documents, attempts = nights.manifest(TEXTS), attempts_of(1)
+    documents, attempts = nights.manifest(TEXTS), nights.attempts(1)
     task = assess(nights, documents, cancel_on_kill=False)
     with (
         signalled_when(completes(service, nights, 0), task.on_kill),
@@ -143,12 +136,12 @@ def test_assessments_of_documents_that_left_the_list_are_cancelled(service: Emul
 def test_findings_are_what_the_hook_of_a_deployment_reads(
     service: Emulator, nights: Nights, deferrable: bool
 ) -> None:
-    night = run_night(nights, operator=OwnOperator, deferrable=deferrable)
+    night = run_night(nights, kind=OwnOperator, deferrable=deferrable)
     assert {(finding["criterion"], finding["rationale"]) for finding in night.findings} == {
         ("ALL", "6 criteria")
     }
     assert night.result["categories"] == {"DORA": {"MISSING": len(TEXTS)}}
-    again = run_night(nights, operator=OwnOperator)
+    again = run_night(nights, kind=OwnOperator)
     # None of them is a criterion that the service lists, so all of these are asked again.
     assert (again.result["carried"], again.result["changed"]) == (0, 0)
     assert again.result["unanswered"] == 6 * len(TEXTS)
@@ -157,8 +150,8 @@ def test_findings_are_what_the_hook_of_a_deployment_reads(
 def test_assets_get_the_result(service: Emulator, nights: Nights) -> None:
     asset, events = Asset("s3://bucket/verdicts"), outlet_events()
     documents = nights.manifest(TEXTS)
-    result = attempts_of(1).run(assess(nights, documents, outlets=[asset]), outlet_events=events)
-    assert events[asset].extra == {**result, "destination": nights.destination}
+    result = nights.attempts(1).run(assess(nights, documents, outlets=[asset]), outlet_events=events)
+    assert events[asset].extra == {**result, "destination": nights.destination()}
     assert {"assessments", "findings", "report", "assessed", "carried", "failed", "changed"} <= result.keys()
     assert sum(result["categories"]["DORA"].values()) == 6 * len(TEXTS)
     assert json.loads(json.dumps(result)) == result
@@ -183,14 +176,14 @@ def test_hook_lineage_has_the_texts_and_the_tables(
         nights.manifest({"in/a.pdf": "x"}, path="s3://c@texts/a.txt"),
         nights.manifest({"in/b.pdf": "y"}),
     ]
-    result = attempts_of(1).run(assess(nights, documents))
+    result = nights.attempts(1).run(assess(nights, documents))
     assert added == {"input": ["s3://texts/a.txt"], "output": [result["assessments"], result["findings"]]}
 
 
 @pytest.mark.parametrize("path", ["///", ["a"]])
 def test_an_invalid_path_of_a_text_fails_no_assessment(service: Emulator, nights: Nights, path: Any) -> None:
     documents = nights.manifest(TEXTS, path=path)
-    assert attempts_of(1).run(assess(nights, documents))["assessed"] == len(TEXTS)
+    assert nights.attempts(1).run(assess(nights, documents))["assessed"] == len(TEXTS)
 
 
 def test_a_framework_that_is_renamed_while_the_task_is_deferred(service: Emulator, nights: Nights) -> None:
@@ -203,7 +196,7 @@ def test_a_framework_that_is_renamed_while_the_task_is_deferred(service: Emulato
         for uuid in in_flight(service):
             service.set_assessment(uuid, status="COMPLETED")
 
-    attempts, documents = attempts_of(1), nights.manifest(TEXTS)
+    attempts, documents = nights.attempts(1), nights.manifest(TEXTS)
     attempts.while_deferred = meanwhile
     task = assess(nights, documents, frameworks=str(frameworks[0]["id"]), deferrable=True)
     result = attempts.run(task)
@@ -228,7 +221,7 @@ def test_stored_results_are_read_once_however_often_the_task_resumes(
         return read(location)
 
     monkeypatch.setattr(Location, "read", counted)
-    attempts = attempts_of(1)
+    attempts = nights.attempts(1)
     attempts.while_deferred = meanwhile
     task = assess(nights, nights.manifest(TEXTS), frameworks="DORA", deferrable=True)
     assert attempts.run(task)["assessed"] == len(TEXTS)
@@ -249,7 +242,7 @@ def test_frameworks_that_can_t_be_listed_after_a_deferral_are_left_to_a_retry(
         for uuid in in_flight(service):
             service.set_assessment(uuid, status="COMPLETED")
 
-    attempts, documents = attempts_of(1), nights.manifest(TEXTS)
+    attempts, documents = nights.attempts(1), nights.manifest(TEXTS)
     attempts.while_deferred = meanwhile
     task = assess(nights, documents, frameworks="DORA", deferrable=True)
     with pytest.raises(exc.ComplianceError, match=str(status)) as raised:
@@ -272,7 +265,7 @@ def test_a_framework_that_is_gone_while_the_task_is_deferred_loses_no_rows_in_si
         for uuid in in_flight(service):
             service.set_assessment(uuid, status="COMPLETED")
 
-    attempts, documents = attempts_of(1), nights.manifest(TEXTS)
+    attempts, documents = nights.attempts(1), nights.manifest(TEXTS)
     attempts.while_deferred = meanwhile
     task = assess(nights, documents, frameworks=wanted, deferrable=True)
     with pytest.raises(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.nights.evidence.erasable import Tree
-from tests.nights.evidence.nights import Nights, render_plainly
+from tests.support.nights import Nights, render_plainly
 from tests.support.speed import skip_fsync
 
 

@@ -26,7 +26,7 @@ from airflow_provider.nights.reports.ingest import Run
 from airflow_provider.storage import names
 from airflow_provider.storage.jsonl import to_lines
 from airflow_provider.storage.locations import Location
-from tests.nights.evidence.nights import Nights, cell, decision, document, finding
+from tests.support.nights import Nights, cell, decision, document, finding
 
 ANNA, BERT = "file:///docs/Anna & Söhne <1>.pdf", "file:///docs/bert.pdf"
 SECRET = {ANNA: "Anna has terminated her contract", BERT: "Bert is content"}

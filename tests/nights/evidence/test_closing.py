@@ -20,8 +20,8 @@ from airflow_provider.nights.evidence.manifests import Outputs, find_unsuccessfu
 from airflow_provider.nights.evidence.verifier import Folder, Verifier
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import task_folder
-from tests.nights.evidence.nights import Nights, cell, close, decision, document, finding
 from tests.support.attempts import TaskInstance
+from tests.support.nights import Nights, cell, close, decision, document, finding
 
 
 def read(uri: str) -> bytes:

@@ -31,9 +31,9 @@ from airflow_provider.redaction.addresses import redact
 from airflow_provider.storage import atomic, names
 from airflow_provider.storage.jsonl import TableFile, to_line, to_lines
 from tests.nights.evidence.erasable import ANNA, BERT, Tree
-from tests.nights.evidence.nights import Nights, decision
 from tests.nights.evidence.test_kills import COMPLETED, KILLED, in_process
 from tests.support.forking import may_fork
+from tests.support.nights import Nights, decision
 
 
 def earlier_rows(tree: Tree) -> set[str]:

@@ -31,7 +31,7 @@ from airflow_provider.storage.jsonl import to_line
 from airflow_provider.storage.names import digest, to_bytes
 from tests.nights.evidence import erasable
 from tests.nights.evidence.erasable import KilledError, Tree, read_plainly
-from tests.nights.evidence.nights import Nights, decision, finding
+from tests.support.nights import Nights, decision, finding
 
 TARGETS = [
     "file:///docs/Anna & <b>Söhne</b>, 'plan'.pdf",

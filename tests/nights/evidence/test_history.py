@@ -12,7 +12,7 @@ from airflow_provider.nights.evidence.chain import Chain, ChainRecord
 from airflow_provider.nights.evidence.history import RecordKey, find_earlier
 from airflow_provider.nights.evidence.manifests import ASSESS, FINDINGS, INGEST, REVIEW, Manifest
 from airflow_provider.nights.evidence.totals import DECISION_KEY, NightCounts, ReadRows
-from tests.nights.evidence.nights import cell, decision, document, finding
+from tests.support.nights import cell, decision, document, finding
 
 TASK = "d/close/-1"
 

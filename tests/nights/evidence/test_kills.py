@@ -19,9 +19,9 @@ from airflow_provider.nights.evidence.chain import Chain
 from airflow_provider.nights.evidence.tables import NightTable
 from airflow_provider.storage import atomic
 from airflow_provider.storage.locations import Location
-from tests.nights.evidence.nights import Nights
 from tests.support.attempts import allow_tasks_in_thread
 from tests.support.forking import may_fork
+from tests.support.nights import Nights
 
 pytestmark = may_fork
 

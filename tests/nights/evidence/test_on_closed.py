@@ -19,8 +19,8 @@ from airflow.providers.common.compat.sdk import BaseNotifier
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.operators.night import ComplianceCloseNightOperator
 from airflow_provider.runtime.compat import HAS_FORMS
-from tests.nights.evidence.nights import Nights, cell, context_of, decision, document, finding
 from tests.support.attempts import heard
+from tests.support.nights import Nights, cell, context_of, decision, document, finding
 
 GUIDE = Path(__file__).parents[3] / "docs/alerting.md"
 HEADLINE = "1 verdict got worse. Of 2 documents, 1 is new or changed and 1 could not be read."

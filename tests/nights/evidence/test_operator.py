@@ -15,8 +15,8 @@ from airflow_provider.operators.links import REPORT_URL
 from airflow_provider.operators.night import ComplianceCloseNightOperator
 from airflow_provider.runtime import compat
 from airflow_provider.runtime.compat import HAS_FORMS
-from tests.nights.evidence.nights import Nights, NightTask, context_of
 from tests.support.attempts import TaskInstance, heard
+from tests.support.nights import Nights, NightTask, context_of
 
 
 def run(nights: Nights, day: int = 1, **parameters: Any) -> tuple[dict[str, Any], dict[str, Any]]:

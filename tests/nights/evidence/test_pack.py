@@ -23,8 +23,7 @@ from airflow_provider.nights.evidence import verifier
 from airflow_provider.nights.evidence.holds import place_hold
 from airflow_provider.storage.locations import Location
 from tests.nights.evidence.erasable import ANNA, BERT, Tree
-from tests.nights.evidence.nights import Nights
-from tests.support.nights import NightWriter
+from tests.support.nights import Nights, NightWriter
 
 NIGHTS, DOCUMENTS = 3, 12
 Pack = Callable[..., tuple[int, str]]

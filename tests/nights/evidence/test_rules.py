@@ -10,7 +10,7 @@ import pytest
 from airflow_provider.client.models import Framework
 from airflow_provider.nights.evidence.verifier import Folder, Verifier
 from airflow_provider.waiting.frameworks.catalog import fingerprint, rules_of
-from tests.nights.evidence.nights import Nights
+from tests.support.nights import Nights
 
 TEXTS = ("Exit plans must exist.", "Exit plans must be tested.")
 

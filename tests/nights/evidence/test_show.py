@@ -10,9 +10,9 @@ import pytest
 from airflow_provider.cli.commands import main
 from airflow_provider.nights.evidence import verifier
 from tests.nights.evidence.erasable import ANNA, BERT, Tree
-from tests.nights.evidence.nights import Nights, decision, finding
 from tests.nights.evidence.test_rules import TEXTS
 from tests.nights.evidence.test_rules import close as close_with_rules
+from tests.support.nights import Nights, decision, finding
 
 
 def test_verifier_shows_verdict_rule_decision_and_what_was_sent(

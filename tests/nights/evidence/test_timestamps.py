@@ -16,8 +16,7 @@ from cryptography.x509 import load_pem_x509_certificate
 from airflow_provider.cli.commands import main
 from airflow_provider.nights.evidence import timestamps, verifier
 from tests.nights.evidence.authority import Authority, openssl
-from tests.nights.evidence.nights import Nights
-from tests.support.nights import rewrite
+from tests.support.nights import Nights, rewrite
 from tests.support.service import Drip, Hang, Raw, Reply, Service
 
 Verify = Callable[..., tuple[int, str]]

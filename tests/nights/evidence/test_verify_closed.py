@@ -11,8 +11,7 @@ from airflow_provider.cli.commands import main
 from airflow_provider.nights.evidence import tables, verifier
 from airflow_provider.storage import jsonl
 from airflow_provider.storage.locations import Location
-from tests.nights.evidence.nights import Nights, cell, finding
-from tests.support.nights import NightWriter
+from tests.support.nights import Nights, NightWriter, cell, finding
 
 
 def test_closed_nights_are_verified(nights: Nights, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from airflow_provider.client.base import ServiceClock
-from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import Sample, serve_pages, write_samples
 from airflow_provider.nights.bulk import backoff
 from airflow_provider.nights.bulk.checkpoint import Checkpoint
@@ -21,16 +20,10 @@ from airflow_provider.storage.jsonl import find_latest
 from airflow_provider.waiting import waits
 from tests.support.attempts import Attempts
 from tests.support.clock import DAY, Clock
-from tests.support.speed import TIMEOUT_SECONDS, speed_up
+from tests.support.jobs import instant_service as service
+from tests.support.speed import speed_up
 
-
-@pytest.fixture
-def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
-    """The emulator; jobs are done at once, and calls that fail are not repeated by the client."""
-    connection = compliance_service.connection()
-    connection["extra"] |= {"max_retries": 0, "timeout": TIMEOUT_SECONDS}
-    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
-    return compliance_service
+__all__ = ["service"]
 
 
 @pytest.fixture(autouse=True)
