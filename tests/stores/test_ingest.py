@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import ClientSession
 
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
+from airflow_provider.nights.ingest.shards import list_shards
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.names import task_folder
 from tests.stores.stores import Store
@@ -133,3 +136,31 @@ def test_nights_give_up_what_fails_delete_what_is_done_and_ignore_later_nights(
     service.clear_planned_failures()
     assert night(8) == (1, 2, 0, 1)
     assert scratch() == []
+
+
+def test_a_quiet_night_asks_its_store_as_often_for_many_documents_as_for_few(
+    service: Emulator, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if store.kind == "local":
+        pytest.skip("has no requests")
+    asked, request = Counter[str](), ClientSession._request
+
+    async def count(self: ClientSession, method: str, url: Any, **options: Any) -> Any:
+        asked["store"] += not str(url).startswith(service.url)
+        return await request(self, method, url, **options)
+
+    monkeypatch.setattr(ClientSession, "_request", count)
+    few, many = 8, 40
+    requests = []
+    for number in few, many:
+        for sample in write_samples(tmp_path / str(number), pdfs=number, docx=0, pages=0):
+            store.put(f"{number}/in/{sample.path.name}", sample.path.read_bytes())
+        for night in 1, 2:
+            asked.clear()
+            destination = f"{store.base}{number}/dt={night}/"
+            [documents], _ = list_shards(f"{store.base}{number}/in/", destination, number, 1024)
+            task = ingest(store, "", sources=documents, destination=destination, skip_unchanged=True)
+            result = night_attempts(night).run(task)
+        assert result["skipped"] == number
+        requests.append(asked["store"])
+    assert requests[1] < requests[0] + (many - few) / 2
