@@ -55,7 +55,8 @@ def nights_of(
     """Return the nights that a shard sees."""
     at = f"2026-{1 + night // 28:02}-{1 + night % 28:02}T00:00:00+00:00"
     task = TaskKey("nightly", f"night.shard.{kind}", instance)
-    return EarlierNights(Location(f"file://{root}"), kind, Night(at, f"nightly/{night}"), task, sources)
+    name = Night(at, f"nightly/{night}")
+    return EarlierNights(Location(f"file://{root}"), kind, name, task, "account", sources)
 
 
 def split(documents: int, bits: int) -> list[list[str]]:
@@ -72,7 +73,7 @@ def publish_entries(root: Path, bits: int) -> None:
     for number, sources in enumerate(shards):
         for night in range(NIGHTS if number < 16 else 1):
             entry = {"manifest": Table(f"file://{root}/none.jsonl", "0")}
-            nights_of(root, night, str(number), sources).publish(entry, sources, "account")
+            nights_of(root, night, str(number), sources).publish(entry, sources)
     new = (f"{source(number)}-new" for number in count())
     wanted = list(islice((one for one in new if hash_of(one) >> (HASH_BITS - bits) == 1), 10))
     (root / "shard.json").write_text(json.dumps([shards[1], wanted]))
@@ -175,7 +176,7 @@ def write_history(documents: int, bits: int, root: Path) -> None:
         hashes = json.loads(assessed["hashes"])
         for kind, name, keys in (("ingest", "manifest", sources), ("assess", "findings", [])):
             entry = {name: Table((ingested | assessed)[name], hashes[name])}
-            nights_of(root, night, "0", sources, kind).publish(entry, keys, "account")
+            nights_of(root, night, "0", sources, kind).publish(entry, keys)
 
 
 def show_document(root: Path) -> None:

@@ -77,12 +77,12 @@ class ComplianceJudgeOperator(StoringMixin, ComplianceBaseOperator):
 
         ti, destination = context["ti"], Location.to_write(self.destination)
         root = Location.to_write(common_root(destination.uri) if self.root is None else self.root, "root")
-        nights = EarlierNights(root, KIND, Night.of(context), TaskKey.of(ti))
+        nights = EarlierNights(root, KIND, Night.of(context), TaskKey.of(ti), self.hook.account_digest)
         night = GoldenNight(read_golden(self.golden), self.assessed, nights)
         for warning in night.warnings:
             self.log.warning("%s", warning)
         frameworks = {group.framework_id: group.framework for group in night.drifted}
-        judged_since = read_judged_since(nights, self.hook.account_digest)
+        judged_since = read_judged_since(nights)
         if night.drifted:
             found = f"The judge has drifted: {enumerate_few(map(str, night.drifted), 400)}."
             if self.on_drift == "fail":
@@ -106,7 +106,7 @@ class ComplianceJudgeOperator(StoringMixin, ComplianceBaseOperator):
         for table in tables.values():
             table.publish()
         published = {name: Table.of(table.location, table.sha256) for name, table in tables.items()}
-        nights.publish(published, (), self.hook.account_digest, {JUDGED_SINCE: judged_since})
+        nights.publish(published, (), {JUDGED_SINCE: judged_since})
         report_agreement(self.conn_id, agreement)
         given = optional(self.golden) if isinstance(self.golden, str) else None
         place = [Location(given)] if given and given[0] not in "[{" else []

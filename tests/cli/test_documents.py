@@ -41,9 +41,10 @@ def publish(root: Path, day: str, kind: str, table: str, *rows: dict[str, Any], 
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     night = Night(f"{day}T0{len(run)}:00:00+00:00", f"nightly/{day}{run}")
-    nights = EarlierNights(Location(f"file://{root}"), kind, night, TaskKey("nightly", kind + table))
+    task = TaskKey("nightly", kind + table)
+    nights = EarlierNights(Location(f"file://{root}"), kind, night, task, "account")
     published = Table.of(Location(f"file://{path}"), path.read_bytes())
-    nights.publish({table: published}, [row["source"] for row in rows], "account")
+    nights.publish({table: published}, [row["source"] for row in rows])
 
 
 @pytest.mark.parametrize("folder", ["", "dt=2026-03-01/"])

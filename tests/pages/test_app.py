@@ -86,10 +86,9 @@ class Place:
             kind,
             Night(f"{day}T00:00:00+00:00", f"{dag_id}/{day}"),
             TaskKey(dag_id, kind),
+            "account",
         )
-        earlier.publish(
-            {table: Table.of(written, content.encode())}, [row["source"] for row in rows], "account"
-        )
+        earlier.publish({table: Table.of(written, content.encode())}, [row["source"] for row in rows])
 
 
 @pytest.fixture

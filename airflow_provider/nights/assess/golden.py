@@ -99,8 +99,7 @@ class GoldenNight:
         self.warnings: list[str] = []
         self._golden, self._at = golden, nights.night.at
         self.rows = sorted(self._read(assessed), key=lambda row: str(row["source"]))
-        accounts = {row["account"] for row in self.rows}
-        earlier = (entry.rows(TABLE) for name in accounts for entry in entries_of(nights, name))
+        earlier = (entry.rows(TABLE) for entry in entries_of(nights))
         self.judged: list[JudgedGroup] = compare_golden(
             self.rows, list(islice(filter(None, map(list, earlier)), MAX_NIGHTS))
         )

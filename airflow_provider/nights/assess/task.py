@@ -176,13 +176,12 @@ class AssessTask:
 
     async def _read_earlier(self, known: Mapping[str, Cell], *, changed_only: bool) -> None:
         """Read what earlier nights say about the cells, and which frameworks they had."""
-        account = self.checkpoint.account
-        self.judged_since = await in_thread(read_judged_since, self.nights, account)
+        self.judged_since = await in_thread(read_judged_since, self.nights)
         for key, since in (self.reassess or {}).items():
             since = since or self._end_earlier_verdicts(key, known)
             self.judged_since[key] = max(since, self.judged_since.get(key, ""))
         self.shrinkage = await in_thread(
-            find_shrinkage, self.nights, account, list(self.frameworks.values()), self.listed
+            find_shrinkage, self.nights, list(self.frameworks.values()), self.listed
         )
         gone = [
             make_key(document.source, key) for document in self.documents for key in self.shrinkage.frameworks
@@ -190,7 +189,6 @@ class AssessTask:
         self.earlier = await in_thread(
             read_earlier_verdicts,
             self.nights,
-            account,
             self.cells,
             gone=gone,
             changed_only=changed_only,
@@ -231,8 +229,7 @@ class AssessTask:
                     text = "a new text" if cause == "document" else "the same text"
                     yield f"{framework}: {plural(number)} with {text} would be assessed again."
 
-        account = self.checkpoint.account
-        if any(entry.account == account for entry in self.nights.entries()):
+        if any(self.nights.entries()):
             check_budget(limit, len(to_do), len(self.cells), "assessments", explain)
 
     async def read_known(self, cells: Sequence[Cell]) -> bool:

@@ -107,7 +107,6 @@ class _Wanted:
 
 def read_earlier_verdicts(
     nights: EarlierNights,
-    account: str,
     cells: Iterable[Cell],
     *,
     gone: Iterable[str] = (),
@@ -116,7 +115,6 @@ def read_earlier_verdicts(
 ) -> EarlierVerdicts:
     """Read what earlier nights say about cells.
 
-    :param account: of the service
     :param gone: keys of cells of frameworks that are no longer listed, which are only compared with
     :param changed_only: whether to carry verdicts forward
     :param judged_since: verdicts on a framework that are older are not carried forward, by its id
@@ -124,13 +122,13 @@ def read_earlier_verdicts(
     cells = list(cells)
     by_key = {cell.key: cell for cell in cells}
     wanted: dict[str, _Wanted] = {}
-    carried = find_carried(nights, account, cells, judged_since or {}) if changed_only else ()
+    carried = find_carried(nights, cells, judged_since or {}) if changed_only else ()
     for cell, entry, row in carried:
         place = wanted.setdefault(entry.path, _Wanted(entry))
         fields = _carry(row, entry, nights.root.uri)
         place.carried.setdefault(cell_key(row), []).append((cell.key, fields))
     found = EarlierVerdicts()
-    for key, entry, row in find_compared(nights, account, cells, gone):
+    for key, entry, row in find_compared(nights, cells, gone):
         if own := by_key.get(key):
             found.causes.setdefault(own.key, own.find_cause(row))
             if (then := row.get("text_bytes")) and own.text_bytes is not None and own.text_change is None:
@@ -147,11 +145,10 @@ def read_earlier_verdicts(
 
 
 def find_carried(
-    nights: EarlierNights, account: str, cells: Iterable[Cell], judged_since: Mapping[str, str]
+    nights: EarlierNights, cells: Iterable[Cell], judged_since: Mapping[str, str]
 ) -> Iterator[tuple[Cell, Entry, Row]]:
     """Yield the newest verdict on each cell: of the same source, else of an equal text of another one.
 
-    :param account: of the service; only verdicts of the same one are carried forward
     :param judged_since: see `read_earlier_verdicts`
     """
     wanted: dict[str, dict[str, Cell]] = {}
@@ -160,8 +157,7 @@ def find_carried(
             wanted.setdefault(digest, {})[cell.key] = cell
     of_any: dict[str, tuple[Entry, Row]] = {}
     row: Row
-    entries = (entry for entry in nights.entries(same_time=True) if entry.account == account)
-    for entry in entries_with(entries, TABLE, wanted):
+    for entry in entries_with(nights.entries(same_time=True), TABLE, wanted):
         for row in entry.rows(TABLE):
             digest = row["cell"]
             # Criteria that the service has not answered are asked again.
@@ -181,19 +177,17 @@ def find_carried(
 
 
 def find_compared(
-    nights: EarlierNights, account: str, cells: Iterable[Cell], gone: Iterable[str] = ()
+    nights: EarlierNights, cells: Iterable[Cell], gone: Iterable[str] = ()
 ) -> Iterator[tuple[str, Entry, Row]]:
     """Yield what each cell is compared with: earlier nights of this task, back to one with all answers.
 
     If the task has none, verdicts of other tasks count that were made with the same payload.
-
-    :param account: of the service; only verdicts of the same one are compared with
     """
     payloads = {cell.key: cell.payload_digest for cell in cells}
     missing = {*payloads, *gone}
     found: set[str] = set()
     for is_own in (True, False):
-        for entry in entries_with(entries_of(nights, account, is_own=is_own), TABLE, missing):
+        for entry in entries_with(entries_of(nights, is_own=is_own), TABLE, missing):
             for row in entry.rows(TABLE) if entry.is_intact(FINDINGS) else ():
                 key = cell_key(row)
                 if key not in missing or row["status"] != "COMPLETED":
@@ -206,11 +200,9 @@ def find_compared(
         missing = payloads.keys() - found
 
 
-def entries_of(nights: EarlierNights, account: str, *, is_own: bool = True) -> Iterator[Entry]:
-    """Yield the entries of this task, or those of others, with the same account."""
-    for entry in nights.entries():
-        if entry.account == account and entry.task.is_same_task(nights.task) is is_own:
-            yield entry
+def entries_of(nights: EarlierNights, *, is_own: bool = True) -> Iterator[Entry]:
+    """Return the entries of this task, or those of others."""
+    return (entry for entry in nights.entries() if entry.task.is_same_task(nights.task) is is_own)
 
 
 def _read_findings(place: _Wanted, found: EarlierVerdicts) -> None:
@@ -275,7 +267,7 @@ def to_utc(at: object) -> str:
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC).isoformat("T", "microseconds")
 
 
-def read_judged_since(nights: EarlierNights, account: str) -> dict[str, str]:
+def read_judged_since(nights: EarlierNights) -> dict[str, str]:
     """Return when it was known last that the judge of a framework had drifted, by framework id.
 
     Every night keeps what the night before knew: a verdict that is older is never carried forward again.
@@ -283,7 +275,7 @@ def read_judged_since(nights: EarlierNights, account: str) -> dict[str, str]:
     """
     known: dict[str, str] = {}
     newest = ""
-    for entry in entries_of(nights, account):
+    for entry in entries_of(nights):
         if entry.night.at < newest:
             break
         newest = entry.night.at
@@ -293,13 +285,13 @@ def read_judged_since(nights: EarlierNights, account: str) -> dict[str, str]:
 
 
 def find_shrinkage(
-    nights: EarlierNights, account: str, frameworks: Iterable[AssessedFramework], listed: Iterable[str]
+    nights: EarlierNights, frameworks: Iterable[AssessedFramework], listed: Iterable[str]
 ) -> Shrinkage:
-    """Compare frameworks with those of the newest earlier night of this task with the same account.
+    """Compare frameworks with those of the newest earlier night of this task.
 
     :param listed: ids of all frameworks that the service lists, also those that are not wanted
     """
-    own = next(entries_of(nights, account), None)
+    own = next(entries_of(nights), None)
     before: Mapping[str, Any] = own.facts.get(FRAMEWORKS, {}) if own else {}
     return Shrinkage(
         {key: name for key, (name, _) in before.items() if key not in set(listed)},

@@ -327,7 +327,7 @@ class Checkpoint:
         await self.publish(manifest)
         published = {table: Table.of(manifest.location, manifest.sha256), **(tables or {})}
         await self.check_owner()
-        await in_thread(nights.publish, published, keys, self.account, facts)
+        await in_thread(nights.publish, published, keys, facts)
 
     async def _clean_up(self, find: Callable[[], list[str]]) -> None:
         """Remove segments that are not needed any more; an error is a warning."""

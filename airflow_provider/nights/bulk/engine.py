@@ -101,7 +101,9 @@ class BulkRun:
         )
         self.checkpoint.provenance = read_provenance({"ti": ti})
         self.checkpoint.account = self.hook.account_digest
-        self.nights = EarlierNights(self.root, kind, self.night, TaskKey.of(ti), sources)
+        self.nights = EarlierNights(
+            self.root, kind, self.night, TaskKey.of(ti), self.checkpoint.account, sources
+        )
 
     @property
     def stuck_pause(self) -> float:

@@ -2,10 +2,10 @@
 
 A task instance reads, then publishes its own tables:
 
-    earlier = EarlierNights(root, "ingest", Night.of(context), TaskKey.of(ti), sources)
+    earlier = EarlierNights(root, "ingest", Night.of(context), TaskKey.of(ti), account, sources)
     for entry, row in latest_rows(earlier.entries(), "manifest", sources, lambda row: row.get("source")):
         ...
-    earlier.publish({"manifest": Table.of(manifest, content)}, sources, account)  # owning the lease
+    earlier.publish({"manifest": Table.of(manifest, content)}, sources)  # owning the lease
 
 Entries are in `ROOT/_nights/KIND/TASK-BITS/DATE/RANGE/RUN.txt`, with digests of task and run. BITS and RANGE
 say which hashes all its documents have: a task reads the entries that may have a document of its own, which
@@ -227,13 +227,20 @@ class EarlierNights:
 
     :param kind: of the entries that the task publishes: `ingest`, `assess` or `review`
     :param task: the task instance; entries of the same task come first within a night
+    :param account: whose entries of that kind count; those of all if it is empty
     :param sources: the documents of the task; by default it may have any
     """
 
     def __init__(
-        self, root: Location, kind: str, night: Night, task: TaskKey, sources: Collection[str] = ()
+        self,
+        root: Location,
+        kind: str,
+        night: Night,
+        task: TaskKey,
+        account: str = "",
+        sources: Collection[str] = (),
     ) -> None:
-        self.root, self.kind, self.night, self.task = root, kind, night, task
+        self.root, self.kind, self.night, self.task, self._account = root, kind, night, task, account
         self._sources, self.range = sources, HashRange.of(sources)
         self._read_at = _now()
         self._listed: dict[str, dict[str, list[str]]] = {}
@@ -270,18 +277,17 @@ class EarlierNights:
             it has found. By default those of the task
         :param same_time: also entries of other runs with the same logical date
         """
-        kind = kind or self.kind
+        account, kind = "" if kind else self._account, kind or self.kind
         for day in self._days(kind):
             wanted = self._sources if sources is None else sources
             for entry in self._read(kind, day, wanted):
-                if self._sees(entry, same_time):
+                if self._sees(entry, same_time) and account in ("", entry.account):
                     yield entry
 
     def publish(
         self,
         tables: Mapping[str, Table],
         keys: Iterable[str],
-        account: str,
         facts: Mapping[str, Any] | None = None,
     ) -> Entry:
         """Write the entry of this task instance; after its tables, by the attempt that owns the lease.
@@ -294,9 +300,8 @@ class EarlierNights:
         published_at = min((entry.published_at for entry in self._published), default=now)
         first = self.own or replace(self._blank, published_at=published_at, read_at=read_at)
         hashes = b"".join(sorted(set(map(_hash, keys))))
-        entry = replace(
-            first, account=account, tables=tables, written_at=now, keys=hashes, facts=facts or {}, _sha256={}
-        )
+        said: dict[str, Any] = {"account": self._account, "tables": tables, "facts": facts or {}}
+        entry = replace(first, **said, written_at=now, keys=hashes, _sha256={})
         put_sync(self.root / entry.path, entry.dump())
         for other in self._published:  # an attempt with other documents
             if other.task == self.task and other.path != entry.path:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceNotFoundError
 from airflow_provider.nights.bulk.counts import MAX_FAILURES_SHOWN, check_budget
 from airflow_provider.nights.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED, SUBMITTED
-from airflow_provider.nights.index.nights import Entry, latest_rows
+from airflow_provider.nights.index.nights import latest_rows
 from airflow_provider.nights.index.ranges import hash_of
 from airflow_provider.nights.ingest.documents import Document, columns_of, is_given_up
 from airflow_provider.nights.ingest.outdated import Outdated, find_outdated, read_version
@@ -185,7 +185,7 @@ class EarlierDocuments:
         :param forgotten: jobs that the service does not know any more
         """
         to_send = [document.source for document in documents if document.state is PENDING]
-        entries = list(self._entries(None))
+        entries = list(self.run.nights.entries())
         latest = [entry for entry in entries if entry.night.at == entries[0].night.at]
 
         def explain() -> Iterator[str]:
@@ -220,7 +220,10 @@ class EarlierDocuments:
         texts: dict[str, Document] = {}
         missing = set(wanted)
         for _, row in latest_rows(
-            self._entries(missing, same_time=True), MANIFEST_TABLE, missing, _source_with_text
+            self.run.nights.entries(sources=missing, same_time=True),
+            MANIFEST_TABLE,
+            missing,
+            _source_with_text,
         ):
             earlier, source = Document.from_record(row), row["source"]
             if _is_young(earlier, self.max_age) if is_page(source) else earlier.source_version:
@@ -228,16 +231,13 @@ class EarlierDocuments:
                 texts[source] = replace(wanted[source].reset(), state=SKIPPED, **values)
         return texts
 
-    def _entries(self, sources: Collection[str] | None, *, same_time: bool = False) -> Iterator[Entry]:
-        """Iterate over entries of the account that may have one of these documents, or any of the task."""
-        found = self.run.nights.entries(sources=sources, same_time=same_time)
-        return (entry for entry in found if entry.account == self.run.checkpoint.account)
-
     async def _read_previous(self, documents: Iterable[Document]) -> None:
         """Read the latest row of each document, and of which night it is, unless that is known."""
         wanted = {document.source for document in documents if document.source not in self._previous}
         self._previous |= dict.fromkeys(wanted, ("", Document("")))
-        rows = latest_rows(self._entries(wanted), MANIFEST_TABLE, wanted, lambda row: row.get("source"))
+        rows = latest_rows(
+            self.run.nights.entries(sources=wanted), MANIFEST_TABLE, wanted, lambda row: row.get("source")
+        )
         for entry, row in await in_thread(list, rows):
             self._previous[row["source"]] = entry.night.at, Document.from_record(row)
 

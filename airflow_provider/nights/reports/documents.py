@@ -188,7 +188,7 @@ class DocumentTables:
         :param sources: only those that may have one of these documents
         """
         tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()
-        nights = EarlierNights(self.root, kind, Night(tomorrow, ""), TaskKey("", ""), sources)
+        nights = EarlierNights(self.root, kind, Night(tomorrow, ""), TaskKey("", ""), sources=sources)
         counted = (
             entry
             for entry in nights.entries()

@@ -54,13 +54,12 @@ def write_decisions(
         table.publish()
         written.append(table.location)
         cells = [str(row["cell"]) for row in rows]
-        nights = EarlierNights(
-            Location.to_write(root), "review", Night(at, f"{ti.dag_id}/{ti.run_id}"), TaskKey.of(ti)
-        )
+        night = Night(at, f"{ti.dag_id}/{ti.run_id}")
+        nights = EarlierNights(Location.to_write(root), "review", night, TaskKey.of(ti), account)
         # A form that no one has filled in is answered later, perhaps: then later nights that have run in the
         # meantime have not seen the answer.
         if nights.own or any(row["decision"] not in (NO_DECISION, EXPIRED) for row in rows):
-            nights.publish({DECISIONS: Table.of(table.location, table.sha256)}, cells, account)
+            nights.publish({DECISIONS: Table.of(table.location, table.sha256)}, cells)
     return written
 
 

@@ -218,9 +218,10 @@ def test_an_account_that_is_edited_while_the_task_is_deferred_gets_cells_of_its_
 def test_a_verdict_that_another_account_has_published_is_not_carried(history: History, is_same: bool) -> None:
     (row,) = history.night(1, "A").rows
     night = Night("2026-11-02T00:00:00+00:00", "d/run-2")
-    nights = EarlierNights(Location(f"file://{history.folder}/"), KIND, night, TaskKey("d", "t"))
+    root, account = Location(f"file://{history.folder}/"), row["account"] if is_same else "other"
+    nights = EarlierNights(root, KIND, night, TaskKey("d", "t"), account)
     cell = Cell.from_record(row).reset()
-    found = read_earlier_verdicts(nights, row["account"] if is_same else "other", [cell])
+    found = read_earlier_verdicts(nights, [cell])
     assert (cell.key in found.carried) is is_same
     assert found.compared_with == ("2026-11-01T00:00:00+00:00" if is_same else "")
 

@@ -39,26 +39,20 @@ def frameworks(**criteria: int) -> list[AssessedFramework]:
     ("entries", "gone", "fewer"),
     [
         ([], {}, {}),
-        ([("a", TASK, {"x": 2, "y": 1})], {}, {}),
-        ([("a", TASK, {"x": 3, "y": 1, "z": 4})], {"z": "F-z"}, {"F-x": (2, 3)}),
-        (
-            [("b", TASK, {"z": 4}), ("a", TaskKey("d", "u"), {"z": 4})],
-            {},
-            {},
-        ),  # of others
-        ([("a", TASK, {"x": 2}), ("a", TASK, {"z": 4})], {}, {}),  # the newest counts
-        ([("a", TASK, {"w": 1})], {}, {}),  # still listed, but not wanted
+        ([(TASK, {"x": 2, "y": 1})], {}, {}),
+        ([(TASK, {"x": 3, "y": 1, "z": 4})], {"z": "F-z"}, {"F-x": (2, 3)}),
+        ([(TaskKey("d", "u"), {"z": 4})], {}, {}),  # of others
+        ([(TASK, {"x": 2}), (TASK, {"z": 4})], {}, {}),  # the newest counts
+        ([(TASK, {"w": 1})], {}, {}),  # still listed, but not wanted
     ],
 )
 def test_frameworks_and_criteria_that_are_gone_are_named(entries: Any, gone: Any, fewer: Any) -> None:
     listed = [
-        SimpleNamespace(
-            account=account, task=task, facts={FRAMEWORKS: describe_frameworks(frameworks(**had))}
-        )
-        for account, task, had in entries
+        SimpleNamespace(task=task, facts={FRAMEWORKS: describe_frameworks(frameworks(**had))})
+        for task, had in entries
     ]
     nights: Any = SimpleNamespace(task=TASK, entries=lambda: iter(listed))
-    found = find_shrinkage(nights, "a", frameworks(x=2, y=1), ["x", "y", "w"])
+    found = find_shrinkage(nights, frameworks(x=2, y=1), ["x", "y", "w"])
     assert (found.frameworks, found.criteria) == (gone, fewer)
 
 

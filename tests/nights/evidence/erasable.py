@@ -96,7 +96,7 @@ class Tree:
             published = {name: Table.of(tables[name][0], contents[name]) for name in named}
             keys = sources if kind == "ingest" else [f"{source}\n7" for source in sources]
             night = Night(f"2026-03-{day:02}T00:00:00+00:00", f"d/run-{day}")
-            EarlierNights(self.root, kind, night, TaskKey("d", kind)).publish(published, keys, "account")
+            EarlierNights(self.root, kind, night, TaskKey("d", kind), "account").publish(published, keys)
         self._write_derived(base, day, sources, findings)
         return {
             "ingested": {"manifest": tables["manifest"][0].uri, "completed": len(sources)},

@@ -41,8 +41,10 @@ class Unlistable(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
         return super().ls(path, detail, **kwargs)
 
 
-def reader(root: Path, at: str, run: str = "", task: TaskKey = TASK) -> EarlierNights:
-    return EarlierNights(Location(str(root)), "ingest", Night(at, run or at), task)
+def reader(
+    root: Path, at: str, run: str = "", task: TaskKey = TASK, account: str = "account"
+) -> EarlierNights:
+    return EarlierNights(Location(str(root)), "ingest", Night(at, run or at), task, account)
 
 
 def shards(root: Path, at: str, sources: set[str], bits: int, run: str = "") -> list[EarlierNights]:
@@ -50,19 +52,20 @@ def shards(root: Path, at: str, sources: set[str], bits: int, run: str = "") -> 
     groups: dict[int, set[str]] = {}
     for source in sources:
         groups.setdefault(ranges.hash_of(source) >> (ranges.HASH_BITS - bits), set()).add(source)
+    night = Night(at, run or at)
     return [
-        EarlierNights(Location(str(root)), "ingest", Night(at, run or at), TaskKey("d", "i", str(n)), group)
+        EarlierNights(Location(str(root)), "ingest", night, TaskKey("d", "i", str(n)), "account", group)
         for n, group in enumerate(groups.values())
     ]
 
 
-def publish(earlier: EarlierNights, *sources: str, account: str = "a") -> Entry:
+def publish(earlier: EarlierNights, *sources: str) -> Entry:
     rows = [{"source": source, "night": earlier.night.at} for source in sources]
     name = earlier.night.run + "".join(vars(earlier.task).values())
     location, content = earlier.root / f"run={name}" / "manifest.jsonl", to_lines(rows)
     Path(location.path).parent.mkdir(parents=True, exist_ok=True)
     Path(location.path).write_bytes(content)
-    return earlier.publish({"manifest": Table.of(location, content)}, sources, account)
+    return earlier.publish({"manifest": Table.of(location, content)}, sources)
 
 
 def found(earlier: EarlierNights, *sources: str, **options: Any) -> dict[str, str]:
@@ -249,9 +252,15 @@ def test_a_row_that_does_not_count_leaves_its_key_to_an_older_night(tmp_path: Pa
     assert [row["night"] for _, row in rows] == ["2026-11-01"]
 
 
+@pytest.mark.parametrize(("account", "is_seen"), [("account", True), ("", True), ("other", False)])
+def test_nights_of_another_account_do_not_count(tmp_path: Path, account: str, is_seen: bool) -> None:
+    publish(reader(tmp_path, "2026-11-01"), "a")
+    assert bool(found(reader(tmp_path, "2026-11-02", account=account), "a")) is is_seen
+
+
 def test_a_night_without_the_table_is_passed_over(tmp_path: Path) -> None:
     publish(reader(tmp_path, "2026-11-01"), "a")
-    reader(tmp_path, "2026-11-02").publish({}, "a", "account")
+    reader(tmp_path, "2026-11-02").publish({}, "a")
     earlier = reader(tmp_path, "2026-11-03")
     assert found(earlier, "a") == {"a": "2026-11-01"}
     assert not list(next(iter(earlier.entries())).rows("manifest"))
@@ -267,7 +276,7 @@ def test_a_table_may_be_outside_of_the_root(tmp_path: Path) -> None:
     table = Location(str(tmp_path / "elsewhere.jsonl"))
     Path(table.path).write_bytes(content := to_lines([{"source": "a", "night": "x"}]))
     earlier = reader(tmp_path / "root", "2026-11-01")
-    earlier.publish({"manifest": Table.of(table, content)}, "a", "account", {"rate": 2.5})
+    earlier.publish({"manifest": Table.of(table, content)}, "a", {"rate": 2.5})
     later = reader(tmp_path / "root", "2026-11-02")
     assert found(later, "a") == {"a": "x"}
     later.root.fs = Unlistable(TimeoutError(), "nowhere")
@@ -371,7 +380,8 @@ def test_an_attempt_with_other_documents_replaces_the_entry_of_the_one_before(tm
     few = [source for source in documents if ranges.hash_of(source) >> 30 == 0]
     task = TaskKey("d", "t")
     for sources in (documents, few, documents):
-        nights_of = EarlierNights(Location(str(tmp_path)), "ingest", Night("2026-11-01", "r"), task, sources)
+        night = Night("2026-11-01", "r")
+        nights_of = EarlierNights(Location(str(tmp_path)), "ingest", night, task, "account", sources)
         entry = publish(nights_of, *sources)
         assert [path.name for path in tmp_path.rglob("*.txt")] == [Path(entry.path).name]
 

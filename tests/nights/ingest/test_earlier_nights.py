@@ -347,10 +347,10 @@ class History:
         day, _, hour = night.partition(".")
         at = f"2026-03-{int(day):02}T{int(hour or 0):02}:00:00+00:00"
         task = TaskKey("d", "t", outcome)  # documents may move from shard to shard
-        nights = EarlierNights(Location(str(self.folder)), "ingest", Night(at, f"run {night}"), task)
+        root = Location(str(self.folder))
+        nights = EarlierNights(root, "ingest", Night(at, f"run {night}"), task, self.account)
         run: Any = SimpleNamespace(
             nights=nights,
-            checkpoint=SimpleNamespace(account=self.account),
             concurrency=2,
             log=logging.getLogger("task"),
         )
@@ -365,7 +365,7 @@ class History:
         content = to_lines(document.row() for document in documents)
         manifest = Location(f"{self.folder}/{night}-{outcome}.jsonl")
         Path(manifest.path).write_bytes(content)
-        nights.publish({"manifest": Table.of(manifest, content)}, [d.source for d in documents], self.account)
+        nights.publish({"manifest": Table.of(manifest, content)}, [d.source for d in documents])
         since = (documents[0].failed_since or "")[8:10].lstrip("0")
         what = "given up" if is_given_up(documents[0]) else "sent"
         return f"{what} {documents[0].failed_nights} {since}".strip()

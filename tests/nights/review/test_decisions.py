@@ -40,12 +40,13 @@ def decision(findings: str = "", **changes: Any) -> dict[str, Any]:
 
 
 def nights_of(root: Path, night: str, run: str = "d/next") -> EarlierNights:
-    return EarlierNights(Location(f"file://{root}"), "assess", Night(night, run), TaskKey("d", "assess"))
+    task = TaskKey("d", "assess")
+    return EarlierNights(Location(f"file://{root}"), "assess", Night(night, run), task, "account")
 
 
 def assessed(root: Path, night: str = NIGHT, shard: str = "a") -> str:
     """Let a night publish its findings below the root; return their URI."""
-    nights_of(root, night, f"d/{night}{shard}").publish({}, (), "account")
+    nights_of(root, night, f"d/{night}{shard}").publish({}, ())
     return f"file://{root}/dt={night[:10]}/_assess/{shard}/findings.jsonl"
 
 
@@ -157,7 +158,7 @@ def test_a_cleared_night_sees_the_decisions_that_its_first_attempt_saw(tmp_path:
     write(decision(uri))
     nights = nights_of(tmp_path, NEXT)
     first = read_decisions(nights)
-    nights.publish({}, (), "account")
+    nights.publish({}, ())
     late = decision(uri, decided_at="2026-03-02T09:00:00+00:00", answered_by="eve", expert_id="")
     write(late, task=ti("r1", "another"))
     assert read(tmp_path) == first
@@ -202,7 +203,7 @@ def test_an_answer_after_a_form_that_no_one_filled_in_is_not_seen_by_nights_in_b
     write(decision(findings, decision=kind))
     between = nights_of(tmp_path, NEXT)
     assert read_decisions(between) == {}
-    between.publish({}, [], "account")
+    between.publish({}, [])
     write(decision(findings))
     assert read(tmp_path) == {}  # the night in between, cleared
     assert read(tmp_path, "2026-12-24T00:00:00+00:00") != {}
