@@ -23,6 +23,9 @@ import pytest
 os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-home-"))
 os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="runtime-")  # where processes leave refused logins
 
+from airflow.providers.common.compat import sdk
+from airflow.providers.common.compat.lineage.hook import get_hook_lineage_collector
+
 from airflow_provider.client.base import SharedState, reset_shared_state
 from airflow_provider.client.http.network import tls_context
 from airflow_provider.client.settings import Settings
@@ -172,6 +175,14 @@ def run(connect: Callable[..., SyncCaller | AsyncCaller], settings: Settings) ->
 @pytest.fixture
 def attempts() -> Attempts:
     return Attempts()
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The collector of hook lineage that Airflow has where something reads lineage."""
+    made = sdk.HookLineageCollector()
+    monkeypatch.setattr(sdk, "get_hook_lineage_collector", lambda: made, raising=False)
+    return get_hook_lineage_collector()
 
 
 @pytest.fixture(params=[False, True], ids=["here", "deferred"])

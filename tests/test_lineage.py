@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat import sdk
-from airflow.providers.common.compat.lineage.hook import get_hook_lineage_collector
 
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
@@ -20,14 +18,6 @@ from tests.support.attempts import Attempts
 LIMIT_OF_AIRFLOW = 100
 MANIFEST = Location("s3://c@texts/dt=1/_ingest/t/manifest.jsonl")
 HOOK = ComplianceHook()
-
-
-@pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The collector that Airflow uses if lineage has a reader."""
-    made = sdk.HookLineageCollector()
-    monkeypatch.setattr(sdk, "get_hook_lineage_collector", lambda: made, raising=False)
-    return get_hook_lineage_collector()
 
 
 def transfers(count: int) -> list[lineage.Transfer]:

@@ -17,6 +17,7 @@ from airflow_provider.client.exchange import Done, Exchange, Retry, ThrottlePaus
 from airflow_provider.client.http.wire import Call, Failure, FailureKind, HttpResponse
 from airflow_provider.client.profile import Profile
 from airflow_provider.client.tokens import AccessToken, TokenCache
+from tests.support.clock import ManualClock
 from tests.support.values import UUID, settings_for
 
 SETTINGS = settings_for("https://api.example.com/x", token_url="https://id.example/token")
@@ -29,18 +30,13 @@ LOGIN: Call[Any] = Call(
 )
 
 
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def exchange(
-    call: Call[Any], clock: Clock | None = None, pause: ThrottlePause | None = None, **changes: Any
+    call: Call[Any], clock: ManualClock | None = None, pause: ThrottlePause | None = None, **changes: Any
 ) -> Exchange[Any]:
     settings = settings_for("https://api.example.com/x", token_url="https://id.example/token", **changes)
-    return Exchange(call, settings, pause or ThrottlePause(), clock=clock or Clock(), jitter=lambda: 1.0)
+    return Exchange(
+        call, settings, pause or ThrottlePause(), clock=clock or ManualClock(), jitter=lambda: 1.0
+    )
 
 
 def response(status: int, body: bytes = b"{}", **headers: str) -> HttpResponse:
@@ -149,7 +145,7 @@ def test_back_off_doubles_up_to_half_a_minute() -> None:
 
 
 def test_repeats_end_with_the_time() -> None:
-    clock = Clock()
+    clock = ManualClock()
     one = exchange(READ, clock, backoff=1.0, max_retries=100, retry_seconds=10)
     for _ in range(3):
         assert isinstance(one.evaluate(Failure(FailureKind.BROKEN)), Retry)
@@ -159,7 +155,7 @@ def test_repeats_end_with_the_time() -> None:
 
 
 def test_a_pause_is_shared_by_all_and_spread() -> None:
-    clock, pause = Clock(), ThrottlePause()
+    clock, pause = ManualClock(), ThrottlePause()
     one, other = exchange(READ, clock, pause), exchange(SUBMIT, clock, pause)
     one.evaluate(response(429, retry_after="20"))
     assert one.delay() == other.delay() == 21
@@ -358,7 +354,7 @@ def test_a_retry_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture) -> 
 
 def test_calls_that_are_retried_together_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "airflow_provider.client.exchange")
-    pause, clock = ThrottlePause(), Clock()
+    pause, clock = ThrottlePause(), ManualClock()
     calls = [Exchange(READ, SETTINGS, pause, clock=clock) for _ in range(3)]
     for call in calls * 2:
         call.evaluate(Failure(FailureKind.BROKEN, "reset"))
@@ -370,7 +366,7 @@ def test_calls_that_are_retried_together_are_logged_once(caplog: pytest.LogCaptu
 
 
 def test_half_of_the_back_off_is_random() -> None:
-    found = Exchange(READ, SETTINGS, ThrottlePause(), clock=Clock(), jitter=lambda: 0.0)
+    found = Exchange(READ, SETTINGS, ThrottlePause(), clock=ManualClock(), jitter=lambda: 0.0)
     found.evaluate(response(500))
     assert found.delay() == pytest.approx(0.0005)
 

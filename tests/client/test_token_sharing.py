@@ -24,7 +24,8 @@ from airflow_provider.client.tokens import (
     TokenStoreError,
     renew_with_store,
 )
-from tests.client.test_tokens import Clock, answer
+from tests.client.test_tokens import answer
+from tests.support.clock import ManualClock
 from tests.support.service import Reply, Service
 from tests.support.values import settings_for
 
@@ -75,8 +76,8 @@ class Lock:
 class Process:
     """One of the processes that share a store: its clocks, its cache, and how long it waits."""
 
-    def __init__(self, store: Store, clock: Clock, **changes: Any) -> None:
-        self.store, self.clock, self.wall_clock = store, clock, Clock()
+    def __init__(self, store: Store, clock: ManualClock, **changes: Any) -> None:
+        self.store, self.clock, self.wall_clock = store, clock, ManualClock()
         settings = settings_for("https://api.example.com", **{"share_tokens": True, **changes})
         self.cache = TokenCache(settings, clock, lambda: clock.now + self.wall_clock.now)
         self.pauses: list[float] = []
@@ -116,8 +117,8 @@ class Process:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
@@ -126,12 +127,12 @@ def store() -> Store:
 
 
 @pytest.fixture
-def first(store: Store, clock: Clock) -> Process:
+def first(store: Store, clock: ManualClock) -> Process:
     return Process(store, clock)
 
 
 @pytest.fixture
-def second(store: Store, clock: Clock) -> Process:
+def second(store: Store, clock: ManualClock) -> Process:
     return Process(store, clock)
 
 
@@ -162,7 +163,7 @@ def test_tokens_are_renewed_in_turn_each_refresh_token_once(first: Process, seco
     assert refresh.form["refresh_token"].get_secret_value() == "r-b"
 
 
-def test_a_refused_password_is_known_to_all(first: Process, clock: Clock) -> None:
+def test_a_refused_password_is_known_to_all(first: Process, clock: ManualClock) -> None:
     with pytest.raises(exc.ComplianceAuthError):
         first.renew(WRONG)
     second = Process(first.store, clock, name="the Airflow connection 'other'")
@@ -182,13 +183,13 @@ def test_a_refused_password_is_known_to_all(first: Process, clock: Clock) -> Non
 
 
 @pytest.fixture
-def private(store: Store, clock: Clock) -> Callable[[], Process]:
+def private(store: Store, clock: ManualClock) -> Callable[[], Process]:
     """Make processes that share no tokens."""
     return lambda: Process(store, clock, share_tokens=False)
 
 
 def test_without_sharing_a_refusal_is_known_to_all_and_tokens_to_none(
-    private: Callable[[], Process], store: Store, clock: Clock
+    private: Callable[[], Process], store: Store, clock: ManualClock
 ) -> None:
     first, second, third = private(), private(), private()
     _, grants = first.renew(answer("a", expires_in=300))
@@ -208,7 +209,7 @@ def test_without_sharing_a_refusal_is_known_to_all_and_tokens_to_none(
 
 
 def test_without_sharing_logins_take_turns_until_one_is_good(
-    private: Callable[[], Process], store: Store, clock: Clock
+    private: Callable[[], Process], store: Store, clock: ManualClock
 ) -> None:
     first, second, third = private(), private(), private()
     flow = first.flow()
@@ -463,7 +464,7 @@ def test_a_store_that_hangs_is_given_up(
 # -- the state of a process
 
 
-def test_who_must_not_wait_does_not(store: Store, clock: Clock) -> None:
+def test_who_must_not_wait_does_not(store: Store, clock: ManualClock) -> None:
     store.holder = object()
     provider = TokenProvider(TokenCache(SETTINGS, clock), store)
     flow = provider.renew(None, may_wait=False)

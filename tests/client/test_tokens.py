@@ -17,23 +17,17 @@ from airflow_provider.client.tokens import (
     TokenCache,
     TokenResponse,
 )
+from tests.support.clock import ManualClock
 from tests.support.values import CLIENT_SECRET, settings_for
 
 
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def cache(clock: Clock) -> TokenCache:
+def cache(clock: ManualClock) -> TokenCache:
     return TokenCache(settings_for("https://api.example.com", token_url="https://id.example/token"), clock)
 
 
@@ -60,7 +54,7 @@ def renew(cache: TokenCache, *answers: TokenResponse | Exception) -> tuple[Acces
     [(300, 270), (150, 120), (100, 80), (5, 4), (0, 0), (-1, 0), (None, 48), (float("nan"), 48)],
 )
 def test_a_token_is_renewed_half_a_minute_or_a_fifth_of_its_life_before_its_end(
-    cache: TokenCache, clock: Clock, life: float | None, usable_for: float
+    cache: TokenCache, clock: ManualClock, life: float | None, usable_for: float
 ) -> None:
     token, grants = renew(cache, answer("a", expires_in=life))
     assert grants == ["password"]
@@ -97,7 +91,7 @@ def test_a_passing_fault_keeps_the_refresh_token(cache: TokenCache) -> None:
     ],
 )
 def test_a_refresh_token_is_used_until_its_end(
-    cache: TokenCache, clock: Clock, refresh_life: float | None, later: float, grant: str
+    cache: TokenCache, clock: ManualClock, refresh_life: float | None, later: float, grant: str
 ) -> None:
     renew(cache, answer("a", expires_in=300, refresh_expires_in=refresh_life))
     clock.now += later
@@ -109,7 +103,7 @@ def test_a_refresh_token_is_used_until_its_end(
     ("transient", "seconds"), [(False, REFUSAL_CACHE_SECONDS), (True, UNCONFIRMED_REFUSAL_SECONDS)]
 )
 def test_a_refused_password_is_remembered_for_a_while(
-    cache: TokenCache, clock: Clock, transient: bool, seconds: float
+    cache: TokenCache, clock: ManualClock, transient: bool, seconds: float
 ) -> None:
     refusal = exc.ComplianceAuthError("no")
     refusal.transient = transient
@@ -137,7 +131,7 @@ def test_a_renewal_that_brings_the_same_token_is_a_renewal(cache: TokenCache) ->
     assert cache.get_usable(refused=old) is new
 
 
-def test_the_life_of_a_token_begins_when_it_was_asked_for(cache: TokenCache, clock: Clock) -> None:
+def test_the_life_of_a_token_begins_when_it_was_asked_for(cache: TokenCache, clock: ManualClock) -> None:
     flow = cache.renew()
     next(flow)
     clock.now += 100
@@ -245,7 +239,7 @@ def test_a_token_response_may_be_a_megabyte_and_needs_no_type(cache: TokenCache)
 
 
 @pytest.fixture
-def client_cache(clock: Clock) -> TokenCache:
+def client_cache(clock: ManualClock) -> TokenCache:
     settings = settings_for(
         "https://api.example.com",
         token_url="https://id.example/token",

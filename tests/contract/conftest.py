@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_provider.emulator import Emulator
-from tests.emulator.pages import Site
-from tests.emulator.raw import Raw
+from tests.emulator.conftest import raw, site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+__all__ = ["raw", "site"]
 
 
 @pytest.fixture
@@ -17,15 +18,3 @@ def service() -> Iterator[Emulator]:
     """Run an emulator with no odd forms, so that its answers can be compared key by key."""
     with Emulator(quirks=False) as emulator:
         yield emulator
-
-
-@pytest.fixture
-def raw(service: Emulator) -> Iterator[Raw]:
-    with Raw(service) as partner:
-        yield partner
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    with Site() as web_site:
-        yield web_site

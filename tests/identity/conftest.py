@@ -18,6 +18,7 @@ from airflow_provider.client.base import SharedState, TokenProvider
 from airflow_provider.client.tokens import TokenCache
 from tests.identity.servers import TIMEOUT_SECONDS, TrustingService
 from tests.support.callers import CALLERS, AsyncCaller, SyncCaller
+from tests.support.clock import ManualClock
 from tests.support.values import settings_for
 
 HERE = Path(__file__).parent
@@ -35,16 +36,6 @@ class Provider:
     client_id: str
     client_secret: str
     machine_secret: str
-
-
-@dataclass
-class Clock:
-    """Time that passes only when a test says so."""
-
-    now: float = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 Connect: TypeAlias = Callable[..., SyncCaller | AsyncCaller]
@@ -116,7 +107,7 @@ def connect(
     """Make a client, of either kind, with a login of its own; settings can be replaced."""
     with ExitStack() as opened:
 
-        def make(clock: Clock | None = None, **changed: Any) -> SyncCaller | AsyncCaller:
+        def make(clock: ManualClock | None = None, **changed: Any) -> SyncCaller | AsyncCaller:
             known: dict[str, Any] = {
                 "username": provider.username,
                 "password": SecretStr(provider.password),

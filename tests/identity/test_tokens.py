@@ -8,8 +8,9 @@ from urllib.parse import urlencode
 import pytest
 from pydantic import SecretStr
 
-from tests.identity.conftest import SHORT_LIFE, Clock, Connect, Provider
+from tests.identity.conftest import SHORT_LIFE, Connect, Provider
 from tests.identity.servers import TrustingService
+from tests.support.clock import ManualClock
 
 pytestmark = pytest.mark.identity_provider
 
@@ -35,7 +36,7 @@ def test_a_crowd_logs_in_once(connect: Connect, service: TrustingService) -> Non
 def test_a_token_near_its_end_is_renewed_and_each_refresh_token_is_used_once(
     connect: Connect, service: TrustingService
 ) -> None:
-    clock = Clock()
+    clock = ManualClock()
     client = connect(clock)
     client("list_frameworks")
     for _ in range(3):
@@ -129,7 +130,7 @@ class TestTokensThatEndSoon:
 def test_client_credentials_log_in_without_a_user(
     connect: Connect, provider: Provider, service: TrustingService
 ) -> None:
-    clock = Clock()
+    clock = ManualClock()
     client = connect(
         clock,
         grant_type="client_credentials",

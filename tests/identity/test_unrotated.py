@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from airflow_provider.client.http.wire import HttpResponse, reveal
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.tokens import TokenCache
-from tests.identity.conftest import Clock
+from tests.support.clock import ManualClock
 
 
 def renew(cache: TokenCache, answer: dict[str, Any]) -> Mapping[str, str]:
@@ -28,7 +28,7 @@ def renew(cache: TokenCache, answer: dict[str, Any]) -> Mapping[str, str]:
 def test_the_refresh_token_stays_when_a_renewal_brings_none() -> None:
     address = "http://127.0.0.1"
     settings = Settings(address, address, "alice", SecretStr("password"), "airflow", SecretStr("secret"))
-    cache, life = TokenCache(settings, Clock()), {"expires_in": 3600}
+    cache, life = TokenCache(settings, ManualClock()), {"expires_in": 3600}
     assert renew(cache, {"access_token": "a1", "refresh_token": "r1", **life})["grant_type"] == "password"
     # RFC 6749, section 6: the old one is discarded when a new one is issued.
     for number in (2, 3):

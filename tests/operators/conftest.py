@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from airflow_provider.emulator import Emulator
-from tests.operators.hitl import RESULTS, FakeHitl
+from tests.operators.hitl import RESULTS, hitl
 from tests.support.jobs import in_our_hands
+
+__all__ = ["hitl"]
 
 
 @pytest.fixture
@@ -30,11 +32,3 @@ def _patient_kills(monkeypatch: pytest.MonkeyPatch) -> None:
 def _running_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a killed task find itself running, as after a signal: the tests have no Airflow to ask."""
     monkeypatch.setattr("airflow_provider.operators.base_job.read_task_states", lambda _: ["running"])
-
-
-@pytest.fixture
-def hitl(monkeypatch: pytest.MonkeyPatch) -> FakeHitl:
-    made = FakeHitl()
-    monkeypatch.setattr("airflow.providers.standard.operators.hitl.upsert_hitl_detail", made.upsert)
-    monkeypatch.setattr("airflow.sdk.execution_time.hitl.get_hitl_detail_content_detail", made.detail)
-    return made

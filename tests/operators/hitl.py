@@ -13,6 +13,8 @@ from types import SimpleNamespace
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
+import pytest
+
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators import feedback
 from airflow_provider.runtime.compat import waiting_for_input
@@ -155,3 +157,11 @@ def sent(service: Emulator) -> list[tuple[Any, ...]]:
     """Return the feedback that has arrived: expert, response, category, rationale."""
     names = ("expertId", "assessmentResponseId", "categoryFeedback", "rationalFeedback")
     return [tuple(row.get(name) for name in names) for row in service.feedback()]
+
+
+@pytest.fixture
+def hitl(monkeypatch: pytest.MonkeyPatch) -> FakeHitl:
+    made = FakeHitl()
+    monkeypatch.setattr("airflow.providers.standard.operators.hitl.upsert_hitl_detail", made.upsert)
+    monkeypatch.setattr("airflow.sdk.execution_time.hitl.get_hitl_detail_content_detail", made.detail)
+    return made

@@ -40,14 +40,6 @@ def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Em
     return in_our_hands(compliance_service, monkeypatch)
 
 
-@pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The collector of hook lineage that Airflow has where OpenLineage's plugin reads it."""
-    made = sdk.HookLineageCollector()
-    monkeypatch.setattr(sdk, "get_hook_lineage_collector", lambda: made)
-    return made
-
-
 def executed(
     service: Emulator, attempts: Attempts, store: Store, **kwargs: Any
 ) -> ComplianceContentToObjectStorageOperator:

@@ -1,13 +1,24 @@
-"""A clock whose deadlines pass when a test says so."""
+"""Clocks that do as a test says."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tests.support.speed import fast_clock
 
 DAY = 24 * 3600.0
+
+
+@dataclass
+class ManualClock:
+    """Time that passes only when a test says so."""
+
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 class Clock:

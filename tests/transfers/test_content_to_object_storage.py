@@ -262,14 +262,14 @@ def test_assets_get_what_was_written(service: Emulator, attempts: Attempts, tmp_
 
 
 def test_lineage_goes_from_documents_to_objects(
-    service: Emulator, attempts: Attempts, tmp_path: Path, hook_lineage_collector: Any
+    service: Emulator, attempts: Attempts, tmp_path: Path, collector: Any
 ) -> None:
     uuids = [
         completed(service, url="https://user:pass@example.com/a?b=1"),
         completed(service, file_name="Ein Vertrag.pdf"),
     ]
     attempts.run(transfer(uuids, f"file://{tmp_path}/"))
-    collected = hook_lineage_collector.collected_assets
+    collected = collector.collected_assets
     inputs = [found.asset.uri for found in collected.inputs]
     host = service.url.removeprefix("http://")
     assert inputs == ["https://example.com/a?b=1", f"compliance://{host}/Ein%20Vertrag.pdf"]

@@ -8,11 +8,12 @@ import pytest
 
 from airflow_provider.emulator import Emulator
 from airflow_provider.waiting import refusals
+from tests.operators.hitl import hitl
 from tests.support.jobs import instant_service as service
 from tests.support.nights import Nights
 from tests.support.speed import speed_up
 
-__all__ = ["service"]
+__all__ = ["hitl", "service"]
 
 
 @pytest.fixture(autouse=True)

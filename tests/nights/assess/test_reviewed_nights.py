@@ -26,14 +26,6 @@ TEXTS = {
 }
 
 
-@pytest.fixture
-def hitl(monkeypatch: pytest.MonkeyPatch) -> FakeHitl:
-    made = FakeHitl()
-    monkeypatch.setattr("airflow.providers.standard.operators.hitl.upsert_hitl_detail", made.upsert)
-    monkeypatch.setattr("airflow.sdk.execution_time.hitl.get_hitl_detail_content_detail", made.detail)
-    return made
-
-
 def latest(folder: Path) -> list[str]:
     """Return the decisions that count: those before the feedback was sent stay, too."""
     return list(find_latest(str(path) for path in folder.glob(DECISIONS)).values())
