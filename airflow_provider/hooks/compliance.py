@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cached_property, wraps
-from typing import IO, TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
@@ -242,6 +242,38 @@ class ComplianceHook(BaseHook):
     def get_statuses(self, uuids: Iterable[str]) -> dict[str, ContentJob]:
         """Get the status of any number of jobs in batches; unknown ones are absent from the result."""
         return self._client.get_statuses(uuids)
+
+    @fail_without_retry
+    def wait(
+        self,
+        ids: str | Iterable[str],
+        *,
+        timeout: float = 24 * 3600.0,
+        poll_interval: float = 30.0,
+        kind: Literal["content", "assessment"] = "content",
+    ) -> dict[str, dict[str, Any]]:
+        """Wait in this process until all jobs have completed; return a record of each, by id.
+
+        When all have ended, it is an error if some have failed, were cancelled, or are not known: it names
+        them. So is a timeout.
+
+        :param ids: of content jobs or assessments
+        :param timeout: how long to wait, in seconds
+        :param poll_interval: longest time between two polls of a job; a new one is polled more often
+        :param kind: what they are
+        """
+        from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
+        from airflow_provider.waiting.results import error_for
+        from airflow_provider.waiting.waits import wait_in_worker
+
+        kinds = {"content": JOBS, "assessment": ASSESSMENTS}
+        if kind not in kinds:
+            raise ComplianceInputError(f"kind must be 'content' or 'assessment', not {kind!r}.")
+        wanted = [ids] if isinstance(ids, str) else list(dict.fromkeys(ids))
+        result = wait_in_worker(kinds[kind], self, wanted, poll_interval, timeout, self.log)
+        if error := error_for(result, wanted, kinds[kind].noun):
+            raise error
+        return result.records
 
     @_operation
     def get_content(self, uuid: str) -> str:
