@@ -1,4 +1,4 @@
-"""Write the table of parameters in docs/reference.md from docstrings: `python docs/parameters.py`."""
+"""Write parameters and the hook's methods in docs/reference.md: `python docs/parameters.py`."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ NAMES = {
         "operators.framework.ComplianceListCriteriaOperator",
     ],
 }
+NOT_CALLED = ("get_connection_form_widgets", "get_ui_field_behaviour")  # by DAGs
 
 
 def parameters_of(kind: Any) -> dict[str, str]:
@@ -68,8 +69,20 @@ def row(kind: Any, name: str, said: str) -> str:
     return f"| `{name}`{star} | {default} | {said} |"
 
 
+def signatures() -> str:
+    """Return the methods of the hook, as one reads them."""
+    hook = import_module("airflow_provider.hooks.compliance").ComplianceHook
+    lines = []
+    for name, method in vars(hook).items():
+        if callable(method) and not name.startswith("_") and name not in NOT_CALLED:
+            signature = re.sub(r"self(, )?|/, ", "", str(inspect.signature(method)), count=2)
+            signature = re.sub(r"""(?<=[:>] )(["'])(.*?)\1""", r"\2", signature)  # annotations are texts
+            lines += [f"{name}{signature}", f"    {(inspect.getdoc(method) or '').partition(chr(10))[0]}"]
+    return "\n".join(lines)
+
+
 def render() -> str:
-    """Return the table of all parameters."""
+    """Return the table of all parameters, and the methods of the hook."""
     kinds = {
         (guide, *name.rpartition(".")[::2]): getattr(
             import_module(f"airflow_provider.{name.rpartition('.')[0]}"), name.rpartition(".")[2]
@@ -96,7 +109,8 @@ def render() -> str:
             f"| **[{title}]({link})** | | in `airflow_provider.{module}`{f'; also {also}' if also else ''} |"
         )
         lines += [row(kind, name, said) for name, said in own.items() if (name, said) not in shared]
-    return re.sub(r"\|  \|", "| |", "\n".join(lines)) + "\n"
+    table = re.sub(r"\|  \|", "| |", "\n".join(lines))
+    return f"{table}\n\n## Methods of ComplianceHook\n\n```text\n{signatures()}\n```\n"
 
 
 if __name__ == "__main__":
