@@ -168,8 +168,8 @@ def compliance_night(
             tasks += [reviewed, last]
             if group.dag and group.dag.max_active_runs == 1:
                 warnings.warn(
-                    "A night with a review runs until experts have answered: with max_active_runs=1 it holds "
-                    "the next one. Allow more runs, or set review=None.",
+                    "A night with a review runs until experts have answered: with max_active_runs=1 it "
+                    "delays the next one. Allow more runs, or set review=None.",
                     stacklevel=2,
                 )
         tasks >> task(task_id="finish", trigger_rule="none_failed")(_finish)()
@@ -241,10 +241,10 @@ class _AssessShardOperator(ComplianceAssessOperator):
     def execute(self, context: Context) -> Any:
         """Assess them."""
         if self.documents is None:
-            raise AirflowSkipException("The shard has not been ingested: clear its ingest task.")
+            raise AirflowSkipException("The shard was not ingested: clear its ingest task.")
         if "reassess" in self._given and optional(self.reassess) is None:
             raise AirflowSkipException(
-                "The task judge has failed, so nothing is assessed: see its log, then clear it with all "
+                "The task judge failed, so nothing is assessed: see its log, then clear it with all "
                 "tasks downstream."
             )
         return super().execute(context)

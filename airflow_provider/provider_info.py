@@ -48,14 +48,14 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
     ),
     "endpoints": _field(
         "Endpoints",
-        "JSON object of paths that the contract leaves open: application_info, "
+        "JSON object of paths that the API specification leaves open: application_info, "
         "assessment_submit, assessment_status, assessment_results, assessment_cancel.",
         "object",
         format="json",
     ),
     "profile": _field(
         "Profile",
-        "JSON object that maps words and fields of the service to those of the contract, such as "
+        "JSON object that maps words and fields of the service to those of the API specification, such as "
         '{"fields": {"uuid": "jobId"}, "status": {"done": "COMPLETED"}}.',
         "object",
         format="json",
@@ -75,8 +75,8 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
     ),
     "state_path": _field(
         "State path",
-        "A URI or an absolute path, such as s3://conn_id@bucket/state/: prefix of what tasks must remember "
-        "over retries and clears. Default: [compliance] state_path, else Airflow's task state store.",
+        "A URI or an absolute path, such as s3://conn_id@bucket/state/: where tasks remember their jobs "
+        "between attempts. Default: [compliance] state_path, else Airflow's task state store.",
     ),
     "share_tokens": _field(
         "Share tokens",
@@ -120,8 +120,8 @@ CONFIG_OPTIONS = {
         default="7",
     ),
     "state_path": _option(
-        "Prefix in object storage for what tasks must remember over retries and clears, unless the "
-        "connection or the operator's destination sets it.",
+        "Where tasks remember their jobs between attempts, in object storage, unless the connection or the "
+        "operator's destination sets it.",
         "s3://conn_id@bucket/state/",
     ),
     "roots": _option(

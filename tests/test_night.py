@@ -88,7 +88,7 @@ def test_golden_documents_are_judged_before_others_are_assessed() -> None:
 def test_shard_is_skipped_when_the_judge_has_failed(left: Any) -> None:
     shard = tasks_of(golden="s3://my_aws@compliance/golden.jsonl", on_drift="fail")["shard.assess"]
     shard.documents, shard.reassess = "a-uuid", left
-    with pytest.raises(AirflowSkipException, match="The task judge has failed"):
+    with pytest.raises(AirflowSkipException, match="The task judge failed"):
         shard.execute({"ti": None})
 
 

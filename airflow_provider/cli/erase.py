@@ -23,7 +23,7 @@ MAX_SHOWN = 20
 def run(options: argparse.Namespace) -> int:
     """Erase, or list what would be erased."""
     if not (options.source or options.resume):
-        print_error("Which document? Give --source, or --resume to complete an erasure that was killed.")
+        print_error("Name the document with --source, or complete an erasure that was killed with --resume.")
         return FAILED
     with asking_airflow():
         erasure = Erasure(

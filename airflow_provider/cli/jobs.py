@@ -77,7 +77,7 @@ class JournaledJob:
             return
         ends = [end for end in self.tasks.values() if end is not None]
         if len(ends) < len(self.tasks):
-            self.why = "its task may wait for it: until when is not known"
+            self.why = "its task may wait for it, nobody knows until when"
             return
         is_over = time.time() > max(ends) + EXPIRED_SECONDS
         self.state = ORPHAN if is_over else IN_FLIGHT
@@ -120,12 +120,12 @@ def run(options: argparse.Namespace) -> int:
         found = Journals(destination, hook.account_digest)
         if not found.tasks:
             raise ComplianceInputError(
-                f"There is neither a journal nor a manifest at '{destination}': give the destination of an "
-                "ingest or assess task, after rendering, or the root of the nights."
+                f"There is neither a checkpoint nor a manifest at '{destination}': give the rendered "
+                "destination of an ingest or assess task, or the root of the nights."
             )
         if unknown := set(options.cancel) - {job.id for job in found.jobs}:
             raise ComplianceInputError(
-                f"No task at '{destination}' has left the job {', '.join(sorted(unknown))}, so nothing was "
+                f"No task at '{destination}' left the job {', '.join(sorted(unknown))}, so nothing was "
                 "cancelled: check the destination and the id."
             )
         EventLoop(threads=2).run(_cancel_and_poll(hook, found.jobs, set(options.cancel)))
@@ -134,7 +134,7 @@ def run(options: argparse.Namespace) -> int:
     for job in left:
         print_note(f"Not cancelled: {job.kind} {job.id} of '{job.document}': {job.status or job.why}")
     if found.invalid_lines:
-        print_note(f"Lines that can't be read: {found.invalid_lines:,}. Which jobs they name is not known.")
+        print_note(f"Lines that can't be read: {found.invalid_lines:,}. They may name other jobs.")
     if found.foreign_jobs:
         print_note(
             f"Jobs of another host or account, not polled: {found.foreign_jobs:,}. Name their connection "
@@ -184,4 +184,4 @@ def _print_jobs(found: Journals, *, as_json: bool) -> None:
     left = f"{plural(len(rows), 'job')} left{f': {counted}' if counted else ''}"
     print_line(f"{plural(len(found.tasks), 'task')}, {left}.")
     if ORPHAN in states or IN_FLIGHT in states:
-        print_line("To resume jobs of a task that has died, clear it. To cancel jobs: --cancel ID...")
+        print_line("To resume jobs of a task that died, clear it. To cancel jobs: --cancel ID...")

@@ -179,11 +179,11 @@ COMMANDS = (
     ),
     Command(
         "jobs",
-        "Show the jobs that tasks have left, and cancel those that you name",
-        "Show the jobs that journals of bulk tasks at a destination say are in flight or have failed, beside "
-        "what the service says now. An orphan is in flight at the service after the time that its task had. "
+        "Show the jobs that tasks left behind, and cancel those that you name",
+        "Show the jobs that are in flight or failed according to checkpoints of bulk tasks, beside what the "
+        "service says now. An orphan is in flight at the service after the time that its task had. "
         "Exit code 0: there are no orphans, and all named jobs have ended or are gone; 1: there are orphans, "
-        "or a named job is still in flight; 2: wrong usage, the store or the service has failed, or jobs "
+        "or a named job is still in flight; 2: wrong usage, the store or the service failed, or jobs "
         "belong to another connection.",
         (
             option("destination", "of the tasks, after rendering, or the root of the nights", "DESTINATION"),

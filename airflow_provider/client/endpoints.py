@@ -329,7 +329,7 @@ def _configured(endpoint: str, call: Call[T], assessment_id: str | int | None = 
             return None
         kind = ComplianceNotFoundError if response.status == 404 else ComplianceRefusedError
         return kind(
-            f"{response.url} returned {response.status}. {reason}: the contract does not define it. "
+            f"{response.url} returned {response.status}. {reason}: the API specification leaves it open. "
             f"Set '{endpoint}' in the connection's extra 'endpoints'.",
             status=response.status,
         )

@@ -84,15 +84,15 @@ class ComplianceJudgeOperator(StoringMixin, ComplianceBaseOperator):
         frameworks = {group.framework_id: group.framework for group in night.drifted}
         judged_since = read_judged_since(nights)
         if night.drifted:
-            found = f"The judge has drifted: {enumerate_few(map(str, night.drifted), 400)}."
+            found = f"The service has drifted: {enumerate_few(map(str, night.drifted), 400)}."
             if self.on_drift == "fail":
                 error = ComplianceAssessError(
-                    f"{found} Ask who runs the service what has changed. Nothing was published: set on_drift "
-                    "to 'reassess' or 'warn', then clear this task."
+                    f"{found} Ask the operator of the service what changed. Nothing was published: set "
+                    "on_drift to 'reassess' or 'warn', then clear this task."
                 )
                 raise as_non_retryable(error)
             if self.on_drift == "reassess":
-                found += f" No earlier verdict on {enumerate_few(frameworks.values())} is carried forward."
+                found += f" No earlier verdict on {enumerate_few(frameworks.values())} is reused."
                 judged_since |= {framework: night.judged_since(framework) for framework in frameworks}
             self.log.warning("%s", found)
         agreement = agreement_rows(nights.night.at, night.rows, read_decisions(nights), night.judged)

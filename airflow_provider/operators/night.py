@@ -189,8 +189,8 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
             if retired > count_allowed(share, documents + retired):
                 erasure.sources = set()
                 self.log.warning(
-                    "Not retired: %s documents have vanished, more than max_vanished=%s allows. If they are "
-                    "gone on purpose, set max_vanished, or erase them.",
+                    "Not retired: %s documents are gone, more than max_vanished=%s allows. If they were "
+                    "removed on purpose, set max_vanished, or erase them.",
                     retired,
                     self.max_vanished,
                 )
@@ -204,10 +204,10 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
             return
         if vanished > count_allowed(self.max_vanished, compared["documents"]):
             raise ComplianceVanishedError(
-                f"{vanished:,} of {compared['documents']:,} documents of the previous night vanished, more "
-                f"than max_vanished={self.max_vanished} allows. The night is closed all the same: see its "
-                "report. If a source was not available, clear the run; if they are gone on purpose, set "
-                "max_vanished."
+                f"{vanished:,} of {compared['documents']:,} documents of the previous night are gone, more "
+                f"than max_vanished={self.max_vanished} allows. The night is closed anyway: see its "
+                "report. If a source was not available, clear the run; if they were removed on purpose, "
+                "set max_vanished."
             )
 
     def _night_tasks(self) -> tuple[set[str], set[str]]:

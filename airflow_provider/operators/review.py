@@ -241,7 +241,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         try:
             return list_demands(self.hook.list_frameworks())
         except ComplianceError as error:
-            self.log.warning("The form does not show what the criteria demand: %s", error)
+            self.log.warning("The form does not show the requirements of the criteria: %s", error)
             return {}
 
     def _set_fields(self) -> None:
@@ -328,7 +328,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
             sent = [row["assessment_response_id"] for row in state.results() if row["outcome"] in SENT]
             message = (
                 f"{error} Feedback was sent on {len(sent)} of {len(state.feedback)} findings: {sent}. "
-                f"Nothing of that is stored, so there is no retry. {NEXT_STEP} {STORE_HINT}"
+                f"None of this is stored, so the task is not retried. {NEXT_STEP} {STORE_HINT}"
             )
             raise as_non_retryable(ComplianceError(message)) from error
         return decisions

@@ -292,7 +292,7 @@ def make_app() -> FastAPI:
         code, problem = getattr(error, "status_code", 500), str(getattr(error, "detail", ""))
         if isinstance(error, RequestValidationError):
             code, problem = 404, "Page not found: a number in its address is not valid."
-        problem = problem or "The page could not be made. The log of the API server says why."
+        problem = problem or "The page could not be rendered. See the log of the API server."
         return page("error.html", request, code, problem=problem, code=code)
 
     for kind in ERRORS:

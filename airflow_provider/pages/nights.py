@@ -102,7 +102,7 @@ def list_nights(root: str, dag_ids: Collection[str]) -> list[ChainRecord]:
     chain = Chain(Location(root))
     head = chain.find_head()
     if head is None:
-        raise ComplianceStorageError("No night is stored here any more: the place was emptied or moved.")
+        raise ComplianceStorageError("There are no nights here any more: the folder was emptied or moved.")
     latest: dict[tuple[object, object], ChainRecord] = {}
     for entry in islice(chain.newest_first(head), 2 * MAX_NIGHTS):
         if entry.record.get("dag_id") in dag_ids:

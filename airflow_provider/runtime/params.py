@@ -55,7 +55,7 @@ def required(given: Any, what: str) -> Any:
     if optional(given) is None:
         raise ComplianceInputError(
             f"Missing {what}: it is {given!r}. Set it; if it is a template or the output of a task, check "
-            "what that has returned."
+            "what it returned."
         )
     return given
 
@@ -153,7 +153,7 @@ def outputs_of(given: Any, what: str) -> Iterator[Any]:
             yield from outputs_of(output, what)
     else:
         raise ComplianceInputError(
-            f"{what} contains {type(given).__name__}: use what tasks have returned, URIs, or dicts."
+            f"{what} contains {type(given).__name__}: use results of tasks, URIs, or dicts."
         )
 
 

@@ -51,7 +51,7 @@ class ObjectStateStore:
         value = parse_json(content)
         if value is None:
             raise ComplianceStateError(
-                f"'{location}' is damaged, so what earlier attempts of this task have done is not known. "
+                f"'{location}' is damaged, so what earlier attempts did is unknown. "
                 "Restore it; or check at the service what they have done, delete it, and clear the task."
             )
         return value
@@ -124,7 +124,7 @@ class SubmitState:
             return {}
         if not isinstance(stored, dict) or not isinstance(stored.get("uuid", ""), str):
             raise ComplianceStateError(
-                "The state of this task is not what its attempts store, so it is not known whether one has "
+                "The state of this task is not what its attempts store, so it is unknown whether one "
                 "submitted. Check at the service, delete the state, and clear the task."
             )
         check_newest(self._attempt, stored)

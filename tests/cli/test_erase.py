@@ -106,7 +106,7 @@ def test_hold_says_how_many_documents_it_covers(tree: Tree, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (("erase", "{root}", *REASON), "Which document?"),
+        (("erase", "{root}", *REASON), "Name the document"),
         (("erase", "{root}", "--source", "file:///docs/none.pdf", *REASON), "No night below"),
         (("erase", "{root}", "--source", ANNA, "--reason", ""), "Missing reason"),
         (("hold", "{root}", "--source", ANNA, "--reason", ""), "Missing reason"),

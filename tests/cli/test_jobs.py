@@ -205,7 +205,7 @@ def test_an_id_that_no_task_has_left_is_wrong_use(
     Task(tmp_path).lease().journal(document(left))
     printed = run("--cancel", left, "nothing")
     assert (printed.code, service.count("cancel")) == (2, 0)
-    assert "has left the job nothing, so nothing was cancelled" in printed.err
+    assert "left the job nothing, so nothing was cancelled" in printed.err
 
 
 def test_jobs_of_another_account_are_not_called_none(
@@ -271,7 +271,7 @@ def test_a_place_without_journals_and_a_service_that_is_down(
 ) -> None:
     nothing = run()
     assert (nothing.code, nothing.out) == (2, "")
-    assert "neither a journal nor a manifest" in nothing.err
+    assert "neither a checkpoint nor a manifest" in nothing.err
     Task(tmp_path).lease(EXPIRED).journal(document("u"))
     for operation in ("get_statuses", "get_status"):
         service.fail(operation, status=503, times=9)

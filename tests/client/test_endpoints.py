@@ -233,7 +233,7 @@ def test_a_path_that_may_be_wrong_is_named(status: int, kind: Any) -> None:
     assert "know assessment 'a1', or the path is wrong" in str(error)
     assert "Set 'assessment_cancel' in" in str(error)
     error = endpoints.get_application_info().map_error(response(status))
-    assert "The path is probably wrong: the contract" in str(error)
+    assert "The path is probably wrong: the API specification" in str(error)
     assert endpoints.get_application_info().map_error(response(400)) is None
 
 

@@ -16,7 +16,10 @@ from airflow_provider.storage.lineage import Verdict
 from airflow_provider.storage.locations import Location
 
 AGREEMENT = "agreement"  # name of the table
-SAME_JUDGE, BETTER_THAN_CHANCE = "is judged as in earlier nights", "is judged better than by chance"
+SAME_JUDGE, BETTER_THAN_CHANCE = (
+    "gets the same verdicts as on earlier nights",
+    "gets verdicts that agree with experts beyond chance",
+)
 DIFFERS = 0.095  # share of verdicts that differ between two nights, if one in twenty is wrong
 ACCIDENT = 0.05  # share of nights in which it may misjudge a whole document
 MAX_CHANCE = 0.001  # share of nights in which such a judge may be called drifted or inconsistent

@@ -68,7 +68,7 @@ def read_documents(value: Any) -> Inputs:
         if document or source not in found:
             found[source] = document
     without_text = [source for source, document in found.items() if not document]
-    warnings = [f"{missing:,} of the tasks that `documents` names have left nothing."] if missing else []
+    warnings = [f"{missing:,} of the tasks that `documents` names left nothing."] if missing else []
     if warnings and not found:
         required(None, "documents")
     documents = [document for document in found.values() if document]
@@ -137,7 +137,7 @@ def _parse(row: Mapping[str, Any], place: str) -> AssessedDocument | None:
     if status not in WITH_TEXT or not isinstance(uuid, str) or not uuid.strip():
         shown = sanitize(json.dumps(dict(row), default=str), 200)
         raise ComplianceInputError(
-            f"There is no document in {place}: it needs a uuid, and its status, if it has one, must be "
+            f"There is no document in {place}: a document needs a uuid, and its status, if any, must be "
             f"COMPLETED or SKIPPED. It is {shown}"
         )
     digest = row.get("sha256") or row.get("text_sha256") or ""

@@ -273,14 +273,14 @@ class Outcome:
         warnings = [*self.task.warnings]
         if gone := list(self.task.shrinkage.frameworks.values()):
             warnings.append(
-                f"The service no longer lists {enumerate_few(gone)}, which the previous night has assessed."
+                f"The service no longer lists {enumerate_few(gone)}, which was assessed the night before."
             )
         for name, (now, before) in list(self.task.shrinkage.criteria.items())[:MAX_NAMED]:
             warnings.append(f"The service lists {now:,} criteria of {name}; it was {before:,} before.")
         shorter = {cell.source for cell in self.task.cells if (cell.text_change or 0) < -MUCH_SHORTER}
         if shorter:
             warnings.append(
-                f"The text of {plural(len(shorter))} lost more than half of its length: amended, or cut off?"
+                f"The text of {plural(len(shorter))} is less than half as long as before: cut off?"
             )
         by_framework: dict[str, list[str]] = {}
         for (framework, criterion), number in self.unanswered.most_common():

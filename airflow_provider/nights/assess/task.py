@@ -221,7 +221,7 @@ class AssessTask:
             by_cause = Counter((cell.framework, self.earlier.causes.get(cell.key, "")) for cell in to_do)
             for (framework, cause), number in by_cause.most_common(MAX_CAUSES_SHOWN):
                 if not cause:
-                    yield f"{framework}: {plural(number)} had no verdict in earlier nights."
+                    yield f"{framework}: {plural(number)} had no verdict on earlier nights."
                 elif cause in OF_OTHERS:
                     total = len(self.documents)
                     yield f"{framework} has changed: {number:,} of {plural(total)} would be assessed again."

@@ -335,7 +335,7 @@ class Checkpoint:
             with storage_errors(self.work_folder, "cleaned up"):
                 await in_thread(lambda: self._remove(find()))
         except ComplianceStorageError as error:
-            log.warning("Could not remove segments of the journal that are not needed any more: %s", error)
+            log.warning("Could not remove obsolete parts of the checkpoint: %s", error)
 
     def _remove(self, segments: list[str]) -> None:
         fs = self.work_folder.fs

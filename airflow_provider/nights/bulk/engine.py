@@ -219,12 +219,12 @@ class BulkEngine(Generic[I]):
             try:
                 await self._run.checkpoint.flush()
             except ComplianceError as other:
-                self._run.log.warning("Could not write the whole journal: %s", other)
+                self._run.log.warning("Could not write the whole checkpoint: %s", other)
             else:
                 is_final = isinstance(error, ComplianceError) and not error.transient
                 is_over = is_final or self._run.is_last_attempt
                 if is_over and self._pipeline.jobs and self._run.cancel_on_kill:
-                    self._run.log.info("The task fails for good: its jobs in flight are cancelled.")
+                    self._run.log.info("The task fails for good, so its jobs in flight are cancelled.")
                     await run_to_end(self._cancel_all())
         return error
 
@@ -298,7 +298,7 @@ class BulkEngine(Generic[I]):
                     async with asyncio.timeout(SUBMIT_GRACE_SECONDS):
                         await pipeline.wait_until(lambda: not pipeline.sends_in_flight)
                 except TimeoutError:
-                    self._run.log.warning("Abandoning %s submits in flight.", pipeline.sends_in_flight)
+                    self._run.log.warning("Giving up on %s submits in flight.", pipeline.sends_in_flight)
                 if self._run.cancel_on_kill and pipeline.jobs:
                     await self._run.checkpoint.check_owner()
                     pipeline.stop_polling()

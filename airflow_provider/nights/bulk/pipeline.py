@@ -152,7 +152,9 @@ class Pipeline(Generic[I]):
             return True
         self.sends_in_flight += 1
         for item in list(items):
-            self._run.log.warning("Job %s of '%s' takes too long: trying again.", job_id, item.label)
+            self._run.log.warning(
+                "Job %s of '%s' takes too long: asking the service to process it again.", job_id, item.label
+            )
             item.retried_from, item.last_error = None, ""
             try:
                 written = await self._send(item)
@@ -381,13 +383,13 @@ class Pipeline(Generic[I]):
         self._run.checkpoint.append(item)
 
     def _is_shared(self, job_id: str) -> bool:
-        """Return whether a job was given to different inputs: whose result it has, is not known."""
+        """Return whether a job was given to different inputs, so nobody knows whose result it has."""
         return len(self._inputs[job_id]) > 1
 
     def _fail_shared(self, items: Iterable[I]) -> None:
         for item in items:
             item.completed_at = None  # the next attempt submits again
-            what = f"The service gave {self._steps.kind.noun} {item.job_id} to others with another input, too"
+            what = f"The service gave the same {self._steps.kind.noun}, {item.job_id}, to different inputs"
             self._fail(item, ComplianceProtocolError(f"{what}: check for a cache in front of it."))
 
     async def receive(self) -> None:

@@ -96,7 +96,7 @@ class Closing:
         if self._missing:
             more = len(self._missing) - NAMED_TASKS
             self._log.warning(
-                "Tasks of this night that left no manifest: %s%s. See the logs of those that failed, then "
+                "These tasks left no manifest: %s%s. See the logs of those that failed, then "
                 "clear them with all tasks downstream.",
                 ", ".join(self._missing[:NAMED_TASKS]),
                 f" and {more} more" if more > 0 else "",
@@ -121,7 +121,7 @@ class Closing:
             self._check_superseded(revision)
         self.is_new = not (revision and self._is_closed_by(revision))
         if revision and not self.is_new:
-            self._log.info("This night is closed already, and no manifest has changed: nothing is added.")
+            self._log.info("This night is already closed, and no manifest changed: nothing to add.")
             return revision
         totals = counts.as_dict()
         compared, vanished, self._vanished = self._find_vanished(nights, counts)
@@ -252,7 +252,7 @@ class Closing:
         before = next((found for night in nights if (found := _total(night, "frameworks"))), ())
         gone = sorted(set(before).difference(frameworks))
         if gone:
-            self._log.warning("Without a verdict tonight, unlike before: %s.", ", ".join(gone))
+            self._log.warning("These frameworks had verdicts before, but none tonight: %s.", ", ".join(gone))
         return gone
 
     def _find_dates_between(self, nights: Sequence[ChainRecord]) -> list[str]:
@@ -295,7 +295,7 @@ class Closing:
         job, source = next(iter(jobs.items()))
         warning = (
             f"The service gave {plural(len(jobs), 'job')} to documents with different content, such as {job} "
-            f"to '{source}': whose text and verdicts these are, is not known. Check for a cache in front of "
+            f"to '{source}': nobody knows whose text and verdicts these are. Check for a cache in front of "
             "the service, then clear the ingest tasks with all tasks downstream."
         )
         self._log.warning("%s", warning)

@@ -68,7 +68,7 @@ def _read(chain: Chain, number: int) -> Hold:
     if hashlib.sha256(content).hexdigest() != named["sha256"] or not isinstance(found, str):
         raise DamagedRecordError(
             f"'{chain.root / str(named['path'])}' is gone or was changed, so what the hold of record "
-            f"{number} covers is not known. Restore it; until then, nothing is erased or deleted."
+            f"{number} covers is unknown. Restore it; until then, nothing is erased or deleted."
         )
     return Hold(number, found, str(entry.record.get("reason")))
 

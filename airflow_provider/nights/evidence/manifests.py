@@ -17,7 +17,7 @@ from airflow_provider.storage.names import task_path
 INGEST, ASSESS, FINDINGS, REVIEW = "ingest", "assess", "findings", "review"
 GOLDEN, AGREEMENT = "golden", "agreement"
 FROM_XCOM = "xcom"  # the origin of decisions that a task has returned
-EXPECTED = "Give the results of ingest, assess or review tasks, or URIs of what they have written."
+EXPECTED = "Give the results of ingest, assess or review tasks, or URIs of what they wrote."
 MAX_WARNINGS = 20  # of one task
 LEFT_OUT = frozenset({"skipped", "removed"})  # a task that was skipped on purpose is not missing
 

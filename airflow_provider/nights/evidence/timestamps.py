@@ -69,7 +69,7 @@ def fetch(url: str, digest: bytes) -> bytes:
             content: bytes = response.raw.read(MAX_BYTES)  # more would be cut off, and is not a token
     if response.status_code != 200 or not is_token(content, digest, nonce):
         raise ComplianceError(
-            f"The authority has answered with status {response.status_code}, and without a token for the "
+            f"The authority answered with status {response.status_code}, and without a token for the "
             "record. Check [compliance] timestamp_url."
         )
     return content

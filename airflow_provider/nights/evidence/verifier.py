@@ -194,7 +194,7 @@ def read_record(store: Any, number: int) -> Check:
     check.tables = [_as(dict, table) for table in _as(list, tables)]
     for is_wrong, kind, text in (
         (not record, CHANGED, "is damaged: it is not a JSON object"),
-        (record.get("version") not in VERSIONS, INVALID, "has a version that is not known here"),
+        (record.get("version") not in VERSIONS, INVALID, "has an unknown version"),
         (record and said != number, CHANGED, f"says that it is record {str(said)[:20]}"),
         (not isinstance(tables, list), INVALID, "does not list its tables"),
         (replaces is not None and not _reference(replaces)[0], INVALID, "does not say what it replaces"),
@@ -267,8 +267,8 @@ def read_blocks(file: Any, salts: Any, digests: bytes, shown: str, erased: Any) 
             changed = changed or (0 if is_same or not lines else number)
             yield wanted, salt, lines if is_same else []
         if changed or file.read(1) or salts.read(1):
-            hint = "its salts, or whether erased rows are back: if so, erase again"
-            raise EOFError(f"see line {changed or number + 1}, {hint}")
+            causes = "a row or its salt was edited, or erased rows were restored: then erase again"
+            raise EOFError(f"see line {changed or number + 1}. Either {causes}")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise Problem(CHANGED, f"{shown} has changed: {error}") from None
 
@@ -603,7 +603,7 @@ def verify_all(verifier: Verifier, tell: Callable[[Check], None]) -> tuple[Check
         total.objects, total.bytes = total.objects + check.objects, total.bytes + check.bytes
         total.number, total.is_shown = total.number + 1, total.is_shown or bool(check.rows)
     if verifier.is_partial and not total.objects:
-        total.stopped = total.stopped or "Nothing of an audit pack is here: leave --pack out."
+        total.stopped = total.stopped or "This is not an audit pack: leave --pack out."
     is_found = total.counts or (verifier.shown and not total.is_shown and not total.stopped)
     return total, FOUND if is_found else FAILED if total.stopped else GOOD
 
@@ -644,7 +644,7 @@ def report(verifier: Verifier) -> int:
             f"A sample of {draw.sample:,} {period}. Was head {draw.head} told before seed {draw.seed!r}?"
         )
     if not verifier.is_head_given:
-        print_line("Whether later records were removed is not known: give --head or --contains.")
+        print_line("Records removed from the end can't be detected without a hash: use --head or --contains.")
     if verifier.shown and not total.is_shown:
         print_line(f"No night that was read has rows of {verifier.shown!r}: give the source as rows name it.")
     if total.stopped:

@@ -263,7 +263,7 @@ class EarlierDocuments:
 
         await for_each(check, numbers, self.run.concurrency)
         if given_up:
-            self.run.log.warning("Not sending %s that failed every night:", plural(len(given_up)))
+            self.run.log.warning("Not sending %s that failed night after night:", plural(len(given_up)))
         for document in given_up[:MAX_FAILURES_SHOWN]:
             self.run.log.warning("'%s': %s", document.label, document.error)
         return given_up
@@ -276,7 +276,7 @@ class EarlierDocuments:
         failed = [document for document in sent if document.state is FAILED]
         counted = {document.source for document in failed if _is_to_blame(document)}
         if len(counted) >= MIN_MANY_FAILURES and 2 * len(counted) > len(sent):
-            self.run.log.info("Most documents have failed: this night does not count for give_up_after.")
+            self.run.log.info("Most documents failed, so this night does not count towards give_up_after.")
             counted = set()
         await self._read_previous(failed)
 
@@ -343,7 +343,7 @@ async def find_forgotten(client: AsyncComplianceClient, uuids: Collection[str], 
         await asyncio.sleep(rules.UNKNOWN_SECONDS)
         forgotten = await _find_unknown(client, forgotten, log)
     if forgotten:
-        log.info("Submitting %s again: the service forgot their jobs.", plural(len(forgotten)))
+        log.info("Submitting %s again: their jobs are no longer at the service.", plural(len(forgotten)))
     return forgotten
 
 

@@ -107,7 +107,7 @@ def list_shards(
         total = _add_all(buckets, find_sources(sources), sample)
         if not buckets.total:
             raise ComplianceInputError(
-                "There are no documents: `sources` lists nothing. Check the path, and whether it can be read."
+                "`sources` lists no documents. Check the path, and whether it can be read."
             )
         bits = _choose_bits(folder, buckets.total, size, most)
         if buckets.secret:

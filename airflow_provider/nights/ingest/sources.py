@@ -116,9 +116,7 @@ def _without_dots(path: str) -> str:
 
 def _items(given: Any) -> Iterator[str]:
     if isinstance(given, str) and not given.strip():
-        raise ComplianceInputError(
-            "There is no source: `sources` is blank. Set it to a URL, a path or a list of these."
-        )
+        raise ComplianceInputError("`sources` is blank. Set it to a URL, a path or a list of these.")
     for item in as_list(given, "source"):
         # The outputs of a mapped task that returns lists are a list of lists.
         for source in item if isinstance(item, list | tuple) else [item]:

@@ -197,7 +197,7 @@ def render_verdicts(
     :param judge: what golden documents and decisions say about the judge
     """
     judge = judge or JudgeStats()
-    less = [("warn", "The judge has drifted", "")] if judge.numbers["drifted"] else []
+    less = [("warn", "The service has changed", "")] if judge.numbers["drifted"] else []
     less += [("warn", "Less than expected", "")] if warnings else []
     return render(
         "assess.html",

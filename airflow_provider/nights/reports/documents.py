@@ -178,7 +178,7 @@ class DocumentTables:
 
     def _check_time(self) -> None:
         if time.monotonic() > self._deadline:
-            raise ComplianceStorageError("Reading the tables of the nights takes too long: use `history`.")
+            raise ComplianceStorageError("Reading the tables takes too long: use the command `history`.")
 
     def _by_night(
         self, kind: str, table: str, sources: Collection[str] = ()

@@ -35,6 +35,7 @@ from airflow_provider.redaction.text import plural, redact_text, sanitize
 
 SALT_BYTES = 16  # so that the hash of a page confirms no name once the page is gone
 MAX_TREND_NIGHTS = 30  # this one included
+MAX_EXPLAINED = 3  # causes of worse verdicts, on the first screen
 MAX_TOLD = 10  # verdicts that got worse, in a message
 MAX_NAMED = 20  # in a message: tasks without output, and documents that vanished
 KINDS = {
@@ -76,6 +77,7 @@ def render_night(
         record=record,
         salt=secrets.token_hex(SALT_BYTES),
         advise=advise,
+        answers=answer_questions(record, documents, verdicts),
         documents=documents,
         verdicts=verdicts,
         last_night=trend[0][0] if trend else "",
@@ -139,6 +141,38 @@ def describe_night(
     }
 
 
+def answer_questions(
+    record: Mapping[str, Any], documents: OutcomeStats, verdicts: VerdictCounts
+) -> dict[str, list[str]]:
+    """Return what is missing, what got worse and why, and what to do by when."""
+    totals, missing = record["totals"], record["missing"]
+    gone = [
+        (len(missing), "task", "without output"),
+        (totals["vanished"], "document", "no longer there"),
+        (len(record["gone_frameworks"]), "framework", "without a verdict"),
+    ]
+    lost = [f"{plural(number, noun)} {state}" for number, noun, state in gone if number]
+    tasks = []
+    if missing:
+        tasks.append(
+            f"Before the next night: clear {plural(len(missing), 'task')} without output (see Missing)."
+        )
+    if totals["vanished"]:
+        tasks.append(f"Before the next night: check whether {plural(totals['vanished'])} should be gone.")
+    if failed := documents.reasons.total:
+        tasks.append(
+            f"Check {plural(failed)} that failed. The next night tries again; or clear the ingest task."
+        )
+    if verdicts.open:
+        waiting = plural(verdicts.open, "changed verdict")
+        tasks.append(f"Decide {waiting} before the forms expire. The next night asks again about the rest.")
+    return {
+        "Missing": [f"{', '.join(lost)}." if lost else "Nothing: every task left its tables."],
+        "Got worse": list(verdicts.explain(only_worse=True))[:MAX_EXPLAINED] if verdicts.changed else [],
+        "To do": tasks or ["Nothing."],
+    }
+
+
 def advise(instance: object) -> str:
     """Return what to do about a task instance that left no manifest, such as `ingest[3] (failed)`."""
     if str(instance).endswith("(upstream_failed)"):
@@ -151,7 +185,7 @@ def advise(instance: object) -> str:
 def summarize_night(record: Mapping[str, Any], documents: OutcomeStats, verdicts: VerdictCounts) -> Summary:
     """Return the tone, the status and the headline: of several problems, the worst."""
     parts = [*_find_problems(record, documents), *verdicts.summarize(), *documents.summarize()]
-    return summarize(parts, "There was nothing to do in this night.")
+    return summarize(parts, "There was nothing to do tonight.")
 
 
 def _find_problems(record: Mapping[str, Any], documents: OutcomeStats) -> Iterator[Summary]:
@@ -160,17 +194,22 @@ def _find_problems(record: Mapping[str, Any], documents: OutcomeStats) -> Iterat
         yield "idle", "A sample", f"A sample of {documents.total:,} of {plural(listed)}."
     if missing := record["missing"]:
         more = f" and {len(missing) - 1:,} more" if missing[1:] else ""
-        tasks = f"{plural(len(missing), 'task')} of this night left no manifest"
+        tasks = f"{plural(len(missing), 'task')} left no manifest"
         yield "bad", "Incomplete", f"{tasks}: {sanitize(missing[0], 200)}{more}."
     if vanished := record["totals"]["vanished"]:
         day = sanitize(record["compared_with"]["night"])[:10]
-        tone, status = ("warn", f"{vanished:,} vanished") if documents.total else ("bad", "No documents")
-        yield tone, status, f"{plural(vanished)} of the night of {day} vanished."
+        tone, status = ("warn", f"{vanished:,} removed") if documents.total else ("bad", "No documents")
+        yield (
+            tone,
+            status,
+            f"{plural(vanished)} of the night of {day} {'is' if vanished == 1 else 'are'} no longer there.",
+        )
     if record["gone_frameworks"]:
         gone = plural(len(record["gone_frameworks"]), "framework")
-        yield "warn", f"{gone} gone", f"{gone} of the night before without a verdict."
+        yield "warn", f"{gone} gone", f"{gone} had verdicts the night before, but none tonight."
     if drifted := record["totals"].get("drifted"):
-        yield "warn", "The judge has drifted", f"The judge has drifted on {drifted:,} of its criteria."
+        criteria = "1 criterion" if drifted == 1 else f"{drifted:,} criteria"
+        yield "warn", "The service has changed", f"The service decides differently on {criteria} than before."
     if record["warnings"]:
         yield "warn", "Less than expected", ""
     if record["failed_tasks"]:

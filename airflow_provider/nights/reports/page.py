@@ -31,7 +31,7 @@ CAUSES = {
     "other": "another criterion of the framework changed",
     "document": "new text",
     "both": "new text; new version of the framework",
-    "judge": "the service judges the same text differently",
+    "judge": "the service decides differently on the same text",
 }
 UNDECIDED = {"none": "open", "expired": "open"}  # decisions that say that no one has decided
 DECISIONS = {"changed": "overruled", "commented": "commented", "agreed": "confirmed", **UNDECIDED}

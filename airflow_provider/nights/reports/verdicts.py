@@ -298,7 +298,7 @@ class VerdictCounts:
 
         return sorted(self._changes.values(), key=order)[:MAX_CHANGES]
 
-    def explain(self) -> Iterator[str]:
+    def explain(self, only_worse: bool = False) -> Iterator[str]:
         """Yield why verdicts changed: frameworks, then documents, then the service itself."""
         causes = list(CAUSES)
         for key, number in sorted(self.again.items(), key=lambda item: causes.index(item[0][0])):
@@ -310,6 +310,8 @@ class VerdictCounts:
                 if change.row.get("change_reason") == "other":
                     criterion += ", whose requirement is the same"
                 worse[criterion] += change.total * (change.effect == "worse")
+            if only_worse and not effects["worse"]:
+                continue
             counted = f"{_count_worse(+worse)}, {effects['better'] or 'none'} better"
             counted = counted if effects else "no verdict changed"
             documents, again = plural(number), "was" if number == 1 else "were"
@@ -355,14 +357,13 @@ class VerdictCounts:
     def describe_answers(self) -> str:
         """Return how many findings on forms were decided, and how many are open."""
         if not (total := self.answers.total()):
-            return (
-                f"No one has decided about {plural(self.open, 'changed verdict')} yet." if self.open else ""
-            )
+            wait = "waits" if self.open == 1 else "wait"
+            return f"{plural(self.open, 'changed verdict')} {wait} for an expert." if self.open else ""
         left = self.answers[OPEN]
         counted = list_counts(self.answers, {state: state for state in reversed(STATES) if state != OPEN})
         sentences = [f"{total - left:,} of {plural(total, 'finding')} decided{counted and f': {counted}'}."]
         sentences += [f"{left:,} {'is' if left == 1 else 'are'} still open."] if left else []
-        asked = f"No one was asked about {plural(self.unasked, 'open verdict')}." if self.unasked else ""
+        asked = f"No form asks about {plural(self.unasked, 'open verdict')}." if self.unasked else ""
         return " ".join(filter(None, [*sentences, asked]))
 
     def describe_framework(self, framework: FrameworkCounts) -> str:

@@ -121,7 +121,7 @@ def test_silent_change_of_the_model_is_named_and_its_framework_assessed_again(
     numbers = [drift[name] for name in ("framework", "criterion", "moved", "compared")]
     assert numbers == ["DORA", CHANGED, 12, 12]
     assert (drift["documents"][0]["before"], drift["documents"][0]["category"]) == (GOOD, BAD)
-    assert f"The judge has drifted: {CHANGED} (DORA), 12 of 12 documents moved" in caplog.text
+    assert f"The service has drifted: {CHANGED} (DORA), 12 of 12 documents moved" in caplog.text
     assert {(row["framework"], row["carried_from"] is None, row["change_reason"]) for row in night.rows} == {
         ("DORA", True, "judge"),
         ("GDPR", False, None),
@@ -314,7 +314,7 @@ def test_closed_night_has_golden_tables_in_its_evidence_and_a_trend_in_its_repor
     found = Counter({table["kind"]: table["rows"] for table in entry["manifests"]})
     assert found == {"assess": 8, "findings": 48, "golden": DOCUMENTS * 12, "agreement": 2 + 12}
     page = Path(closed["report"].removeprefix("file://")).read_text()
-    assert "The judge has drifted on 1 of its criteria." in page.replace("\u00a0", " ")
+    assert "The service decides differently on 1 criterion" in page.replace("\u00a0", " ")
     assert page.count("<title>Agreement</title>") == 1
     store = Folder(str(nights.folder / "out"))
     assert [check.status for check in Verifier(store).run()] == ["OK"] * 3
@@ -340,8 +340,8 @@ def test_lineage_and_metrics_have_what_is_known_of_the_judge(
         night = GoldenNight(nights, golden)
         night.judged()
     verdicts = {(one.criterion, one.assertion): one.is_sufficient for one in lineages[-1].verdicts}
-    assert verdicts[f"DORA: {CHANGED}", "is judged as in earlier nights"] is False
-    assert verdicts["GDPR: GDPR-28-3-a", "is judged as in earlier nights"] is True
+    assert verdicts[f"DORA: {CHANGED}", "gets the same verdicts as on earlier nights"] is False
+    assert verdicts["GDPR: GDPR-28-3-a", "gets the same verdicts as on earlier nights"] is True
     assert golden in {text.uri for text in lineages[-1].texts}
     assert (sent["agreement", "DORA"], sent["drifted", "DORA"]) == (0.0, 1)
     assert (sent["agreement", "GDPR"], sent["drifted", "GDPR"]) == (1.0, 0)

@@ -82,7 +82,7 @@ def test_one_source_is_one_document_and_a_text_wins_over_a_failure(tmp_path: Pat
 def test_a_task_that_has_left_nothing_is_named_beside_others(tmp_path: Path) -> None:
     uri = manifest(tmp_path / "m.jsonl", row("a"))
     assert read_documents([uri, None, [""]]).warnings == [
-        "2 of the tasks that `documents` names have left nothing."
+        "2 of the tasks that `documents` names left nothing."
     ]
     assert read_documents([uri]).warnings == []
 

@@ -193,7 +193,7 @@ def test_a_framework_that_is_no_longer_listed_is_named_and_its_verdicts_are_coun
     gone = sum(finding["framework"] == "GDPR" for finding in first.findings)
     assert (second.result["gone"], second.result["changed"]) == (gone, 0)
     assert second.result["warnings"] == [
-        "The service no longer lists GDPR, which the previous night has assessed."
+        "The service no longer lists GDPR, which was assessed the night before."
     ]
     assert page(second).index("no longer lists GDPR") < page(second).index("What changed")
     assert run(nights, frameworks=()).result["warnings"] == []  # the previous night did not have it

@@ -316,11 +316,11 @@ def test_less_than_before_is_counted_and_named_first(tmp_path: Path) -> None:
     page = read(nights.close(2, ingested=some, assessed=[other["assessments"]])["report"]).decode()
     headline = page.partition("<h1>")[2].partition("</h1>")[0].replace("\N{NO-BREAK SPACE}", " ")
     assert headline.startswith(
-        "2 documents of the night of 2026-03-01 vanished. 1 framework of the night before"
+        "2 documents of the night of 2026-03-01 are no longer there. 1 framework had verdicts"
     )
-    titles = ("Vanished documents</h2>", "Frameworks without a verdict</h2>", "Documents</h2>")
+    titles = ("Documents that are gone</h2>", "Frameworks without a verdict</h2>", "Documents</h2>")
     assert sorted(titles, key=page.index) == list(titles)
-    assert "gone" in page.partition("Vanished documents")[2]
+    assert "gone" in page.partition("Documents that are gone")[2]
 
 
 @pytest.mark.parametrize("left", [{}, {"a": "COMPLETED"}], ids=["none left", "one left"])

@@ -80,7 +80,7 @@ def test_rows_that_are_back_after_an_erasure_are_found(tree: Tree, tmp_path: Pat
     report.write_bytes(erased)
     assert tree.statuses() == "CHANGED OK OK"
     (check, *_) = tree.verify()
-    assert all("whether erased rows are back" in text for _, text in check.problems)
+    assert all("erased rows were restored" in text for _, text in check.problems)
 
 
 def test_jobs_are_listed_once_with_the_account_that_any_row_names(tree: Tree) -> None:
@@ -589,7 +589,7 @@ def test_nothing_is_erased_while_a_hold_is_not_known(tree: Tree) -> None:
     place_hold(tree.root, "*/other", "A lawsuit", "the lawyer")
     (pattern,) = (tree.path / "_holds").iterdir()
     pattern.unlink()
-    with pytest.raises(ComplianceStorageError, match="what the hold of record 2 covers is not known"):
+    with pytest.raises(ComplianceStorageError, match="what the hold of record 2 covers is unknown"):
         tree.erase(ANNA)
     assert tree.statuses() == "OK CHANGED"
 

@@ -146,7 +146,7 @@ def test_job_of_a_held_document_is_kept_until_it_is_released(
     night_attempts(1).run(ingest(tmp_path, sources, 1))
     assert len(service.jobs()) == 4  # what is held is not known
     assert len(pending(tmp_path)) == 4
-    assert "what the hold of record 1 covers is not known" in warnings(caplog)[-1]
+    assert "what the hold of record 1 covers is unknown" in warnings(caplog)[-1]
     pattern.write_bytes(content)
     night_attempts(2).run(ingest(tmp_path, sources, 2))
     assert {job["name"] for job in service.jobs()} == {Path(held).name}

@@ -166,7 +166,7 @@ def test_an_unchanged_a_first_and_an_empty_night_say_so() -> None:
     new = [finding(first_seen=NIGHT), finding(1, "D-2", MISSING, first_seen=NIGHT)]
     first = page(collect((cell(1), new)), None)
     assert "The first night with verdicts: 1 missing, 0 not sufficiently" in first.text("h1")
-    assert "There is nothing to compare with" in first.text(".changes")
+    assert "Nothing to compare with" in first.text(".changes")
     assert "Compared with" not in first.text(".facts")
     empty = page(VerdictStats(), None)
     assert empty.headline == ("There were no documents to assess.", "Nothing to do", "idle")
@@ -182,9 +182,9 @@ def test_warnings_come_first() -> None:
 def test_verdicts_that_are_not_there_are_named() -> None:
     stats = collect((cell(1), [finding()], ["D-1", "D-2"]), (cell(2, findings=0), [], ["D-2"]))
     assert (stats.gone.total(), stats.without_findings) == (2, 1)
-    section = page(stats).section("Verdicts that are gone")
+    section = page(stats).section("Verdicts without a counterpart")
     assert "1 assessment completed without a single finding." in section
-    assert "2 verdicts of the night before have no counterpart tonight" in section
+    assert "2 verdicts of the night before are missing tonight" in section
     assert "D-2 DORA in 2 documents" in section
     assert "are gone" not in page(collect((cell(1), [finding()], ["D-1"]))).text("main")
 

@@ -49,7 +49,7 @@ def test_drifted_criterion_is_shown_with_documents_before_and_now() -> None:
         moved(source="s3://in/b.pdf", reference=None),
     ]
     page = render(*judged, row(None, state="drifted"), totals={"drifted": 1})
-    assert "The judge has drifted on 1 of its criteria." in page
+    assert "The service decides differently on 1 criterion than before." in page
     assert "3 of 4 documents got another verdict" in page
     assert [name in page for name in ("a.pdf", "b.pdf")] == [True, False]
 

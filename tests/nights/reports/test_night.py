@@ -44,7 +44,7 @@ WORSE, BETTER = finding(category=MISSING, changed_from=GOOD), finding(changed_fr
 @pytest.mark.parametrize(
     ("night", "headline", "status", "tone"),
     [
-        (Night(), "There was nothing to do in this night.", "Nothing to do", "idle"),
+        (Night(), "There was nothing to do tonight.", "Nothing to do", "idle"),
         (Night([document()]), ONE, "No failures", "good"),
         (
             Night([document(), document(1, "FAILED"), document(2)]),
@@ -66,26 +66,31 @@ WORSE, BETTER = finding(category=MISSING, changed_from=GOOD), finding(changed_fr
         (Night([document()], [cell(findings=0)]), ONE, "1 without findings", "warn"),
         (
             Night([document()], missing=["a (failed)"]),
-            f"1 task of this night left no manifest: a (failed). {ONE}",
+            f"1 task left no manifest: a (failed). {ONE}",
             "Incomplete",
             "bad",
         ),
         (
             Night(missing=["a (failed)", "b (upstream_failed)"]),
-            "2 tasks of this night left no manifest: a (failed) and 1 more.",
+            "2 tasks left no manifest: a (failed) and 1 more.",
             "Incomplete",
             "bad",
         ),
-        (Night(**VANISHED), "3 documents of the night of 2026-03-01 vanished.", "No documents", "bad"),
+        (
+            Night(**VANISHED),
+            "3 documents of the night of 2026-03-01 are no longer there.",
+            "No documents",
+            "bad",
+        ),
         (
             Night([document()], **VANISHED),
-            f"3 documents of the night of 2026-03-01 vanished. {ONE}",
-            "3 vanished",
+            f"3 documents of the night of 2026-03-01 are no longer there. {ONE}",
+            "3 removed",
             "warn",
         ),
         (
             Night([document()], gone_frameworks=["DORA"]),
-            f"1 framework of the night before without a verdict. {ONE}",
+            f"1 framework had verdicts the night before, but none tonight. {ONE}",
             "1 framework gone",
             "warn",
         ),
@@ -103,7 +108,7 @@ def test_a_first_night_has_nothing_to_compare_with() -> None:
     for trend in ((), [("2026-03-01", TOTALS)]):  # also if there were nights before
         shown = page([document()], [cell()], findings, trend)
         assert f"first night with verdicts: {bad}, of 2." in shown.text("h1")
-        assert "There is nothing to compare with" in shown.section("What changed")
+        assert "Nothing to compare with" in shown.section("What changed")
     earlier = page([document()], [cell()], findings, [("2026-03-02T01:30:00+00:00", TOTALS)])
     assert "Previous night 2 Mar 2026, 01:30 UTC" in earlier.text(".facts")  # there may be two on a day
     shown = page([document()], [cell()], findings, ())
@@ -142,13 +147,15 @@ def test_missing_tasks_and_documents_come_first() -> None:
         **VANISHED,
     )
     assert shown.texts("h2")[:4] == [
-        "Missing", "Vanished documents", "Frameworks without a verdict", "Less than expected"
+        "Missing", "Documents that are gone", "Frameworks without a verdict", "Less than expected"
     ]  # fmt: skip
     assert "find (failed): see its log, then clear it" in shown.section("Missing")
     reason = "did not run, because a task above it failed"
     assert f"ingest[48] (upstream_failed): {reason} and 10 more" in shown.section("Missing")
-    assert "perhaps because of the tasks that are missing. The first 1" in shown.section("Vanished")
-    assert "gone.pdf" in shown.section("Vanished")
+    assert "perhaps because of the tasks that are missing. The first 1" in shown.section(
+        "Documents that are gone"
+    )
+    assert "gone.pdf" in shown.section("Documents that are gone")
 
 
 def test_changes_show_the_worse_first_with_the_reason_behind_a_click() -> None:
@@ -217,7 +224,7 @@ def test_finding_that_no_expert_decided_is_counted_and_has_no_category_of_an_exp
     ]
     decisions = [decide("expired"), decide("none", cell="same text", answered_by="eve"), decide("changed")]
     shown = Page(Night([], [cell()], findings, decisions=decisions).render()).section("Expert decisions")
-    counted = "1 of 3 findings decided: 1 overruled. 2 are still open. No one was asked about 1 open verdict."
+    counted = "1 of 3 findings decided: 1 overruled. 2 are still open. No form asks about 1 open verdict."
     assert counted in shown
     assert shown.count("regulated Open") == 2
     assert shown.count("2 Mar 2026") == 1  # of the decision: no one has decided about the others
@@ -261,7 +268,7 @@ def test_report_says_what_stands_who_said_so_and_what_is_open() -> None:
 
 def test_report_of_a_night_that_no_one_was_asked_about_yet_says_so_on_its_first_screen() -> None:
     shown = page([], [cell()], [finding(changed_from=BAD), finding(1, "D-8", BAD, open_from=GOOD)])
-    assert "No one has decided about 2 changed verdicts yet." in shown.text("header .facts")
+    assert "2 changed verdicts wait for an expert." in shown.text("header .facts")
     assert "Experts" not in page([], [cell()], [finding()]).text("header .facts")
 
 
@@ -329,7 +336,7 @@ def test_findings_that_experts_left_undecided_do_not_displace_decisions() -> Non
     decisions = [decide("none") for _ in range(MAX_MADE_DECISIONS + 1)] + [decide("changed", expert_id="eve")]
     shown = Page(Night([], [cell()], [finding()], decisions=decisions).render()).section("Expert decisions")
     assert shown.index("Overruled by eve") < shown.index(" Open")
-    assert "and 2 more, in the tables of decisions" in shown
+    assert "and 2 more (see the tables of decisions)" in shown
 
 
 def test_each_reason_names_the_documents_that_failed_for_it() -> None:
@@ -344,7 +351,7 @@ def test_each_reason_names_the_documents_that_failed_for_it() -> None:
     assert numbers == [[0, 1, 2], list(range(10, 30))]
     assert "and 2 more documents" in truncated
     assert "in the tables" not in truncated
-    assert "and more, in the tables" in encrypted
+    assert "and more (see the command failures)" in encrypted
     assert shown.section("Why assessments").count("1.pdf") == 1
 
 
@@ -357,7 +364,7 @@ def test_documents_that_fail_every_night_are_listed_and_those_given_up_are_named
     ]
     shown = page(rows)
     section = shown.section("Failed several nights in a row")
-    assert "2 documents; 1 given up, which is not sent any more" in section
+    assert "2 documents; 1 given up: no longer sent" in section
     assert shown.texts(".repeated tbody tr") == [
         "3.pdf s3://inbox/ given up Given up after 7 nights 9 since 2026-03-01",
         "1.pdf s3://inbox/ (no reason given) 2 since 2026-03-01",
