@@ -6,6 +6,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,8 +31,8 @@ from airflow_provider.runtime import metrics
 from airflow_provider.runtime.compat import ENDED_TASK, ON_KILL_ENDS_TASK, read_task_states
 from airflow_provider.storage.task_state import (
     JOB_KEY,
+    StoredJob,
     SubmitState,
-    has_same_input,
     open_state_store,
 )
 from airflow_provider.waiting.kinds import ASSESSMENTS
@@ -82,7 +83,7 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
         self.cancel_on_kill = cancel_on_kill
         self._ti: Any = None
         self._state = SubmitState(lambda: None, None, None)
-        self._job: dict[str, Any] = {}  # that a kill cancels: uuid, account, record from before a refresh
+        self._job = StoredJob()  # that a kill cancels
         self._before: Record | None = None  # the record of a job from before its refresh
         self._killing: threading.Thread | None = None
 
@@ -126,10 +127,10 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Resume; if the trigger itself has failed, Airflow drops what was kept for `execute_complete`."""
         self._prepare(context)
-        self._job = (next_kwargs or {}).get("job", {})
+        self._job = StoredJob.parse((next_kwargs or {}).get("job", {}))
         if next_method == "__fail__":
             try:
-                self._job = {"uuid": "", "account": "", **self._state.read()}
+                self._job = self._state.read()
             except Exception as error:  # also of a secrets backend
                 self.log.warning("Could not find out which %s to cancel: %s", self.kind.noun, error)
         with self._cancelling_at_the_end():
@@ -146,20 +147,20 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
         try:
             yield
         except Exception as error:
-            if self._job.get("uuid") and self.cancel_on_kill and fails_for_good(error, self._ti):
+            if self._job.uuid and self.cancel_on_kill and fails_for_good(error, self._ti):
                 self.log.info("The task fails for good: its job is cancelled, if it is in flight.")
                 self._cancel(self._job)
             raise
 
     def _wait_or_return(self, context: Context, record: Record) -> str:
         identifier = str(record[self.kind.id_name])
-        self._job = {"uuid": identifier, "account": self.hook.account_digest, "before": self._before}
+        self._job = StoredJob(uuid=identifier, account=self.hook.account_digest, before=self._before)
         # Even an empty link: Airflow logs an error for a link whose XCom is missing.
         context["ti"].xcom_push(key=JOB_URL, value=self.console_url(identifier) or "")
         job = {"id": identifier, "account": self.hook.account_digest, "conn_id": self.conn_id}
         context["ti"].xcom_push(key=SUBMITTED_KEY, value=job)
         if not self.wait_for_completion:
-            self._job = {}  # a kill from now on does not cancel it
+            self._job = StoredJob()  # a kill from now on does not cancel it
             return identifier
         before = {identifier: self._before} if self._before else None
         result: str = self._wait_and_finish(
@@ -172,21 +173,21 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
                 "is_durable": self._state.survives_clear,
                 **({"before": before} if before else {}),
             },
-            job=self._job,
+            job=self._job.dump(),
         )
         return result
 
     def on_kill(self) -> None:
         """Cancel the job, if it is in flight and belongs to this attempt."""
-        if not self._job or not self.cancel_on_kill or self._killing:
+        if not self._job.uuid or not self.cancel_on_kill or self._killing:
             return
         # In a thread: this runs in a signal handler, and the interrupted code may hold a lock.
         self._killing = threading.Thread(target=self._kill, args=(self._job,), daemon=True)
         self._killing.start()
         self._killing.join(CANCEL_GRACE_SECONDS)
 
-    def _kill(self, job: dict[str, Any]) -> None:
-        name = f"{self.kind.noun} {job['uuid']}"
+    def _kill(self, job: StoredJob) -> None:
+        name = f"{self.kind.noun} {job.uuid}"
         try:
             state = "running" if self._state.store is None else read_task_states([self._ti])[0]
             is_lost = state == CLEARED and not self._state.survives_clear  # no other attempt knows the job
@@ -199,18 +200,17 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
         self.log.info("The task was killed: cancelling %s, if it is in flight.", name)
         self._cancel(job, checks_owner=not is_lost)
 
-    def _cancel(self, job: dict[str, Any], conn_id: str = "", *, checks_owner: bool = True) -> Record:
+    def _cancel(self, job: StoredJob, conn_id: str = "", *, checks_owner: bool = True) -> Record:
         """Cancel a job if it is in flight; return its record if it has ended. An error is a warning.
 
         :param conn_id: of the service that has it, if not that of the task
         :param checks_owner: not if it belongs to another attempt
         """
-        name = f"{self.kind.noun.capitalize()} {job['uuid']}"
+        name = f"{self.kind.noun.capitalize()} {job.uuid}"
         try:
-            if not checks_owner or self._state.owns(job["uuid"]):
+            if not checks_owner or self._state.owns(job.uuid):
                 hook = self.hook_class(conn_id or self.conn_id)  # which may have changed after a long wait
-                account = str(job.get("account") or "")
-                return cancel_in_worker(self.kind, hook, job["uuid"], self.log, account) or {}
+                return cancel_in_worker(self.kind, hook, job.uuid, self.log, job.account) or {}
             self.log.warning("%s belongs to another attempt now: it is not cancelled.", name)
         except Exception as error:  # it must not hide why the task ends
             self.log.warning("%s could not be cancelled: %s", name, error)
@@ -221,12 +221,12 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
     ) -> str:
         # `dag.test()` passes on the event alone.
         first = next(iter([*result.records, *result.pending]), "")
-        self._job = job = job or {"uuid": first, "account": ""}
-        identifier, is_timeout = str(job["uuid"]), result.status == "timeout"
+        self._job = submitted = StoredJob.parse(job or {"uuid": first})
+        identifier, is_timeout = submitted.uuid, result.status == "timeout"
         record = self._mask(result.records.get(identifier, {}))
         error = error_for(result, [identifier], self.kind.noun)
         if is_timeout or record.get("status") in FINAL:
-            self._job = {}
+            self._job = StoredJob()
         if error is None:
             self.log.info("Completed %s %s after %.0f s.", self.kind.noun, identifier, result.seconds)
             self._count("completed")
@@ -236,7 +236,7 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
             self.log.info("The next attempt waits for %s again.", self.kind.describe([identifier]))
         elif is_timeout and self.cancel_on_kill:
             self.log.info("Timed out: cancelling %s, if it is in flight.", self.kind.describe([identifier]))
-            ended, before = self._cancel(job), job.get("before")
+            ended, before = self._cancel(submitted), submitted.before
             is_stale = before and is_new_result(before, ended) is False
             if ended.get("status") == "COMPLETED" and not is_stale:  # while the task waited for a worker
                 self._count("completed")
@@ -261,36 +261,34 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
 
     def _submit(self) -> Record:
         self._before, given = None, self._input()  # before the submit, as it is sent
-        intent = {"intent": datetime.now(UTC).isoformat(timespec="seconds"), **given}
+        intent = replace(given, intent=datetime.now(UTC).isoformat(timespec="seconds"))
         self._state.save(intent, ComplianceError)  # if the state path can't be written, nothing is submitted
         try:
             job = self.call(self.submit, self._is_gone)
         except (ComplianceUncertainError, ComplianceProtocolError):  # the service may have accepted it
             raise
         except ComplianceError:  # the service surely has not accepted it
-            self._state.save({})
+            self._state.save(StoredJob())
             raise
         identifier: str = getattr(job, self.kind.id_name)
         self.log.info("Submitted %s as %s %s.", self.source, self.kind.noun, identifier)
         try:
-            self._state.save({**given, "uuid": identifier, "before": self._before}, ComplianceSupersededError)
+            self._state.save(replace(given, uuid=identifier, before=self._before), ComplianceSupersededError)
         except ComplianceSupersededError:
             # No other attempt knows this job, unless the service gives equal documents the same one.
             if self.cancel_on_kill and self._state.store.get(JOB_KEY).get("uuid") != identifier:
-                self._cancel({"uuid": identifier, "account": given["account"]}, checks_owner=False)
+                self._cancel(StoredJob(uuid=identifier, account=given.account), checks_owner=False)
             raise
         if not self.wait_for_completion:
             self._count("submitted")
         return {self.kind.id_name: identifier, "status": str(job.status)}
 
-    def _input(self) -> dict[str, Any]:
+    def _input(self) -> StoredJob:
         """Return what a job is for; a stored one for another input is not re-attached to."""
-        return {
-            "source": self.source,
-            "fingerprint": self.fingerprint,
-            "connection": self.conn_id,
-            "account": self.hook.account_digest,
-        }
+        account = self.hook.account_digest
+        return StoredJob(
+            source=self.source, fingerprint=self.fingerprint, connection=self.conn_id, account=account
+        )
 
     def _previous_job(self) -> Record | None:
         """Return the job of a previous attempt if it can be used, and take ownership of it."""
@@ -299,23 +297,20 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
         except ComplianceStateError as error:
             self.log.warning("Submitting, perhaps for the second time: %s", error)
             return None
-        if not stored:
-            return None
-        given, identifier = self._input(), str(stored.get("uuid") or "")
-        is_same = has_same_input(stored, given)
+        given, identifier = self._input(), stored.uuid
+        is_same = stored.has_same_input(given)
         if not identifier:
-            if is_same and stored.get("intent"):
+            if is_same and stored.intent:
                 self.log.warning(
                     "A previous attempt ended while it submitted %s at %s: submitting again, though the "
-                    "service may have accepted it.", self.source, stored["intent"],
+                    "service may have accepted it.", self.source, stored.intent,
                 )  # fmt: skip
             return None
         name = f"{self.kind.noun} {identifier} of a previous attempt"
         if not is_same:
             self.log.info("There is %s with another input: submitting again.", name)
             if self.cancel_on_kill:  # at the service and with the account that it was submitted with
-                is_same_account = stored.get("account") == given["account"]
-                conn_id = "" if is_same_account else str(stored.get("connection"))
+                conn_id = "" if stored.account == given.account else stored.connection
                 self._cancel(stored, conn_id, checks_owner=False)
             return None
         result = poll_in_worker(self.kind, self.hook, [identifier], self.log)
@@ -323,14 +318,14 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
             raise polling_error(result)
         record = self._mask(result.records[identifier])
         status, reason = record["status"], record.get("error")
-        before = stored.get("before")
+        before = stored.before
         is_new = is_new_result(before, record) if before else None
         is_in_flight = status not in FINAL or is_new is False  # the record is from before the refresh
         if not is_in_flight and (status != "COMPLETED" or self._state.is_cleared(stored)):
             self.log.info("Found %s %s%s: submitting again.", name, status, f" ({reason})" if reason else "")
             return None
         self._before = None if is_new else before
-        given["fingerprint"] = given["fingerprint"] or stored.get("fingerprint")
-        self._state.save({**given, "uuid": identifier, "before": self._before}, ComplianceSupersededError)
+        given = replace(given, fingerprint=given.fingerprint or stored.fingerprint)
+        self._state.save(replace(given, uuid=identifier, before=self._before), ComplianceSupersededError)
         self.log.info("Re-attached: %s is %s.", name, status)
         return record

@@ -7,10 +7,11 @@ every version. Both have the methods `get` and `set`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from airflow_provider.exceptions import (
     ComplianceStateError,
@@ -87,11 +88,49 @@ def open_state_store(context: Any, hook: ComplianceHook, destination: Any = None
     return context.get("task_state_store")
 
 
+@dataclass(frozen=True, kw_only=True)
+class StoredJob:
+    """The one job of a task, as its attempts store it; nothing is set where there is none.
+
+    While a submit is in flight there is an `intent`, but no `uuid`: a later attempt can't know whether the
+    service has accepted it. The attempt that has stored it last owns it.
+
+    :param source: the input, and `fingerprint` its version, if that is known
+    :param connection: that it was submitted with, as the `account`, however its connection is called
+    :param intent: when it was to be submitted
+    :param before: the record of a job from before its refresh
+    """
+
+    source: str = ""
+    fingerprint: str | None = None
+    connection: str = ""
+    account: str = ""
+    intent: str = ""
+    uuid: str = ""
+    before: dict[str, Any] | None = None
+    try_number: int = 0
+    started_at: float = 0.0
+    max_tries: int | None = None
+
+    @classmethod
+    def parse(cls, stored: Mapping[str, Any]) -> Self:
+        """Read what `dump` has returned, perhaps of another version of this provider."""
+        known = {one.name for one in fields(cls)}
+        return cls(**{name: value for name, value in stored.items() if name in known and value is not None})
+
+    def dump(self) -> dict[str, Any]:
+        """Return what is set, as JSON."""
+        return {name: value for name, value in vars(self).items() if value}
+
+    def has_same_input(self, other: StoredJob) -> bool:
+        """Return whether both are about the same input; an unknown fingerprint says nothing."""
+        one, another = self.fingerprint, other.fingerprint
+        is_changed = bool(one and another) and one != another
+        return (self.source, self.account) == (other.source, other.account) and not is_changed
+
+
 class SubmitState:
     """What the attempts of a task that submits one job tell each other.
-
-    It is the intent while a submit is in flight, then the job; with the input that it is for, and the attempt
-    that owns it.
 
     :param open_store: see `open_state_store`; called when the store is needed
     :param ti: the task instance
@@ -114,24 +153,24 @@ class SubmitState:
         """Whether the next attempt finds it even if the task was cleared."""
         return isinstance(self.store, ObjectStateStore) or (CLEAR_KEEPS_STATE and self.store is not None)
 
-    def read(self) -> dict[str, Any]:
-        """Return what an earlier attempt has stored; empty if there is nothing.
+    def read(self) -> StoredJob:
+        """Return what an earlier attempt has stored.
 
         An attempt that Airflow took for dead stops here if a newer one has taken over.
         """
         stored = None if self.store is None else self.store.get(JOB_KEY)
         if stored is None:
-            return {}
+            return StoredJob()
         if not isinstance(stored, dict) or not isinstance(stored.get("uuid", ""), str):
             raise ComplianceStateError(
                 "The state of this task is not what its attempts store, so it is unknown whether one "
                 "submitted. Check at the service, delete the state, and clear the task."
             )
         check_newest(self._attempt, stored)
-        return stored
+        return StoredJob.parse(stored)
 
-    def save(self, state: dict[str, Any], *raised: type[Exception]) -> None:
-        """Store something, and that this attempt owns it; not over what a newer attempt has stored.
+    def save(self, job: StoredJob, *raised: type[Exception]) -> None:
+        """Store a job or an intent, and that this attempt owns it; not over what a newer attempt has stored.
 
         :param raised: the errors that end the task; all others are warnings
         """
@@ -140,7 +179,7 @@ class SubmitState:
         try:
             with suppress(ComplianceStateError):  # what is damaged was reported, and is replaced
                 self.read()
-            self.store.set(JOB_KEY, {**state, **self._attempt, "max_tries": self._max_tries})
+            self.store.set(JOB_KEY, {**job.dump(), **self._attempt, "max_tries": self._max_tries})
         except raised:
             raise
         except Exception as error:
@@ -158,19 +197,11 @@ class SubmitState:
         is_this_job = stored.get("uuid", identifier) == identifier
         return is_this_job and bool(stored.get("try_number") == self._attempt["try_number"])
 
-    def is_cleared(self, stored: dict[str, Any]) -> bool:
+    def is_cleared(self, stored: StoredJob) -> bool:
         """Return whether the task was cleared since: that raises `max_tries`, a retry does not.
 
         So does a run count that was deleted and created again, with attempts from 1.
         """
-        number = stored.get("try_number")
+        number = stored.try_number
         is_created_again = isinstance(number, int) and number >= self._attempt["try_number"]
-        return bool(stored.get("max_tries", self._max_tries) != self._max_tries or is_created_again)
-
-
-def has_same_input(stored: dict[str, Any], given: dict[str, Any]) -> bool:
-    """Return whether what is stored is about this input; an unknown fingerprint says nothing."""
-    one, other = stored.get("fingerprint"), given["fingerprint"]
-    is_changed = bool(one and other) and one != other
-    is_same_account = stored.get("account") == given["account"]  # however its connection is called
-    return stored.get("source") == given["source"] and is_same_account and not is_changed
+        return stored.max_tries not in (None, self._max_tries) or is_created_again

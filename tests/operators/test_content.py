@@ -17,6 +17,7 @@ from airflow_provider.operators.content import (
     ComplianceSubmitFileOperator,
     ComplianceSubmitUrlOperator,
 )
+from airflow_provider.storage.task_state import StoredJob
 from tests.support.attempts import Attempts, StateStore, heard
 from tests.support.jobs import completed
 from tests.support.values import PDF
@@ -123,7 +124,7 @@ def test_the_event_alone_is_enough_to_go_on(service: Emulator) -> None:
 
 def test_a_killed_task_leaves_its_job_where_asked_to(service: Emulator, attempts: Attempts) -> None:
     task = submit(wait_for_completion=False, cancel_on_kill=False)
-    task._job = {"uuid": attempts.run(task), "account": ""}
+    task._job = StoredJob(uuid=attempts.run(task))
     task.on_kill()
     assert service.count("cancel") == 0
 

@@ -17,6 +17,7 @@ from airflow_provider.operators.content import (
     ComplianceSubmitUrlOperator,
 )
 from airflow_provider.storage import task_state
+from airflow_provider.storage.task_state import StoredJob
 from airflow_provider.waiting import rules as polling
 from tests.support.attempts import Attempts, StateStore, heard
 from tests.support.signals import signalled_when, until
@@ -34,7 +35,7 @@ def submit(**kwargs: Any) -> Any:
 def run_and_wait(attempts: Attempts, task: Any) -> str:
     """Make an attempt, and leave its task as it is while it waits for its job."""
     uuid = str(attempts.run(task))
-    task._job = {"uuid": uuid, "account": ""}
+    task._job = StoredJob(uuid=uuid)
     return uuid
 
 
@@ -121,7 +122,10 @@ def test_a_kill_or_a_timeout_leaves_the_job_of_the_next_attempt_alone(
     first.on_kill()
     event = {"status": "timeout", "pending": [uuid], "message": "x"}
     for status in ("timeout", "error"):
-        resumed = {"event": {**event, "status": status}, "job": first._job or {"uuid": uuid, "account": ""}}
+        resumed = {
+            "event": {**event, "status": status},
+            "job": first._job.dump() or {"uuid": uuid, "account": ""},
+        }
         with pytest.raises(exc.ComplianceError):
             first.resume_execution("execute_complete", resumed, context)
     assert service.count("cancel") == 0

@@ -17,6 +17,7 @@ from airflow_provider.operators import base, base_job
 from airflow_provider.operators.assessment import ComplianceSubmitAssessmentOperator
 from airflow_provider.operators.content import ComplianceSubmitUrlOperator
 from airflow_provider.storage import atomic, task_state
+from airflow_provider.storage.task_state import StoredJob
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting.results import WaitResult
 from tests.support.attempts import Attempts, heard
@@ -331,7 +332,7 @@ def test_a_job_is_not_lost_where_it_can_t_be_stored(
     assert uuid in uuids(service)
     assert "The state can't be stored" in caplog.text
     # This attempt owns the job though the store knows the intent only.
-    task._job = {"uuid": uuid, "account": ""}
+    task._job = StoredJob(uuid=uuid)
     task.on_kill()
     task._killing.join(240)
     assert service.count("cancel", 200) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +20,8 @@ from airflow_provider.storage.locations import Location
 from airflow_provider.storage.task_state import (
     JOB_KEY,
     ObjectStateStore,
+    StoredJob,
     SubmitState,
-    has_same_input,
     open_state_store,
 )
 from tests.support.attempts import StateStore
@@ -57,7 +58,7 @@ def test_an_attempt_owns_the_job_that_it_has_stored(
         with pytest.raises(error, match=r"See the log of the other one|Check at the service"):
             state.read()
     else:
-        assert state.read() == (stored or {})
+        assert state.read() == StoredJob.parse(stored or {})
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_an_attempt_owns_the_job_that_it_has_stored(
 def test_a_clear_raises_the_number_of_tries_and_a_retry_does_not(
     stored: dict[str, Any], is_cleared: bool
 ) -> None:
-    assert state_of(None).is_cleared(stored) is is_cleared
+    assert state_of(None).is_cleared(StoredJob.parse(stored)) is is_cleared
 
 
 @pytest.mark.parametrize(
@@ -90,16 +91,16 @@ def test_a_clear_raises_the_number_of_tries_and_a_retry_does_not(
 def test_input_is_the_same_unless_source_account_or_fingerprint_differ(
     change: dict[str, Any], is_same: bool
 ) -> None:
-    given = {"source": "s", "account": "a", "fingerprint": "f"}
-    assert has_same_input(given | change, given) is is_same
-    assert has_same_input(given, given | change) is is_same
+    given = StoredJob(source="s", account="a", fingerprint="f")
+    assert replace(given, **change).has_same_input(given) is is_same
+    assert given.has_same_input(replace(given, **change)) is is_same
 
 
 def test_nothing_is_stored_without_a_store() -> None:
     state = SubmitState(lambda: None, TI, LOG)
-    state.save({"uuid": "j"})
+    state.save(StoredJob(uuid="j"))
     assert state.owns("j")
-    assert state.read() == {}
+    assert state.read() == StoredJob()
     assert not state.survives_clear
 
 
@@ -108,13 +109,13 @@ def test_an_attempt_replaces_damage_and_not_a_newer_attempt(
     caplog: pytest.LogCaptureFixture, stored: Any, is_replaced: bool
 ) -> None:
     state = state_of(stored)
-    state.save({"uuid": "j"})
+    state.save(StoredJob(uuid="j"))
     kept = {"uuid": "j", "try_number": 2, "started_at": 0.0, "max_tries": 3}
     assert state.store[JOB_KEY] == (kept if is_replaced else stored)
     assert ("may submit again" in caplog.text) is not is_replaced
     if not is_replaced:
         with pytest.raises(ComplianceSupersededError):
-            state.save({"uuid": "j"}, ComplianceSupersededError)
+            state.save(StoredJob(uuid="j"), ComplianceSupersededError)
 
 
 @pytest.mark.parametrize("keeps", [True, False])
