@@ -71,24 +71,25 @@ def compliance_night(
 ) -> TaskGroup:
     """Build the tasks of a night in a DAG, and return their group.
 
-    Each run has its own folder below the destination. A shard, an assessment or a review that fails makes the
-    run fail, after the night was closed with what the others have left.
+    Each run has its own folder below the destination. If a shard, an assessment or a review fails, the night
+    is closed with the rest, and the run fails.
 
-    :param sources: as of `ComplianceIngestOperator`
-    :param destination: root of all nights, such as `s3://conn_id@bucket/nights/`
-    :param frameworks: as of `ComplianceAssessOperator`
+    :param sources: as in `ComplianceIngestOperator`
+    :param destination: archive root of all nights, such as `s3://conn_id@bucket/nights/`
+    :param frameworks: as in `ComplianceAssessOperator`
     :param review: which findings experts are asked about; None for no review. Needs Airflow 3.1
     :param shard_size: about how many documents a shard has; by default 1,000, and more only if these would be
         more than half as many shards as Airflow maps: `[core] max_map_length`
-    :param sample: process only that many documents, the same every night, for first nights with a service;
-        what is not in the sample has not vanished
-    :param max_failed: as of `ComplianceIngestOperator`, for each shard and for all assessments
-    :param golden: documents on which experts have decided, which are assessed every night before all others:
-        as of `ComplianceJudgeOperator`; a manifest has to end with `.jsonl` or `.ndjson`
-    :param on_drift: as of `ComplianceJudgeOperator`
+    :param sample: process only this many documents, the same every night, for first nights with a service;
+        documents outside the sample don't count as gone
+    :param max_failed: as in `ComplianceIngestOperator`, for the documents of each shard, and for its
+        assessments
+    :param golden: documents that experts decided about, assessed every night before all others: as in
+        `ComplianceJudgeOperator`; a manifest must end with `.jsonl` or `.ndjson`
+    :param on_drift: as in `ComplianceJudgeOperator`
     :param outlets: assets that get an event when the night is closed
-    :param options: parameters of the operators inside, for each that has a parameter of that name, and those
-        of every Airflow operator, such as `retries` or `pool`
+    :param options: parameters of the operators inside, each for the tasks that know it, and of every Airflow
+        operator, such as `retries` or `pool`
     """
     for name, number in (("shard_size", shard_size), ("sample", sample)):
         if number is not None and number < 1:

@@ -35,12 +35,12 @@ MAX_SHOWN = 2  # stuck or failed items of a kind
 
 
 class ComplianceProgressNotifier(BaseNotifier):
-    """Report what is done, in flight, stuck and missing in a DAG run, by the journals of its bulk tasks.
+    """Report what is done, in flight, stuck and missing in a DAG run, from the checkpoints of its bulk tasks.
 
-    Override `send`, which logs the message. Use an object of it as `on_failure_callback` of a DAG or task;
-    from Airflow 3.1 on, the class with `kwargs` in an `AsyncCallback` of a `DeadlineAlert`.
+    Override `send`, which logs the message. Use an instance as `on_failure_callback` of a DAG or task; from
+    Airflow 3.1 on, the class with `kwargs` in an `AsyncCallback` of a `DeadlineAlert`.
 
-    :param destination: the destination of the tasks, or the root of all nights; templates may use `run_id`
+    :param destination: the destination of the tasks, or the archive root; templates may use `run_id`
     :param stuck_after: seconds after which a job in flight counts as stuck; by default two hours
     """
 

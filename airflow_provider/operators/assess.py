@@ -18,31 +18,31 @@ if TYPE_CHECKING:
 
 
 class ComplianceAssessOperator(ComplianceBulkOperator):
-    """Have many documents assessed against compliance frameworks, in one task.
+    """Assess many documents against compliance frameworks, in one task.
 
-    A cell is one document and one framework. Cells that an earlier night below the same root has decided are
-    carried forward: same text, same framework with all its criteria, same payload as sent, same account. A
-    checkpoint lets a retry, a clear or another worker resume.
+    A cell is one document and one framework. A verdict is reused if an earlier night below the same root made
+    it from equal input: text, framework with all its criteria, payload as sent, account. A checkpoint lets a
+    retry, a cleared task or another worker resume.
 
-    Returns the URIs of `assessments`, `findings` and `report`, how many cells were `assessed`, `carried` and
-    `failed`, how many verdicts `changed` and are `gone`, how many criteria are `unanswered`, `warnings` about
-    all that there is less of than expected, and `categories`: how many criteria of each framework are in
-    each; with `delete_after="assess"` also how many jobs were `deleted`.
+    Returns the URIs of `assessments`, `findings` and `report`, how many cells were `assessed`, `carried`
+    (reused) and `failed`, how many verdicts `changed` and are `gone`, how many criteria are `unanswered`,
+    `warnings` about shortfalls, and `categories`: how many criteria of each framework are in each; with
+    `delete_after="assess"` also how many jobs were `deleted`.
 
-    :param documents: one or many of: the URI of a manifest of ingestion, the result of an ingest task, a
-        uuid, a dict with the fields of a row of the manifest
-    :param frameworks: ids or code names, one or many; by default, or with an empty list, all that the service
-        lists
-    :param payload: what to send for each cell: JSON with placeholders such as `{document[uuid]}` and
-        `{framework[codeName]}`; by default what the connection's `assessment_payload` says, else the
-        document's uuid and the framework's code name
-    :param changed_only: assess only cells that no earlier night has decided; on by default
+    :param documents: one or many of: the URI of a manifest, the result of an ingest task, a uuid, a dict with
+        the fields of a manifest row
+    :param frameworks: ids or code names, one or many; by default, or if the list is empty, all that the
+        service lists
+    :param payload: what to send for each document and framework: JSON with placeholders such as
+        `{document[uuid]}` and `{framework[codeName]}`; by default the connection's `assessment_payload`,
+        otherwise the document's uuid and the framework's code name
+    :param changed_only: reuse verdicts of earlier nights; on by default
     :param delete_after: when to delete the jobs of documents at the service: `"assess"`, when all assessments
-        of a document are stored and checked, and none has failed; `"fetch"` leaves that to
+        of a document are stored and checked, and none failed; `"fetch"` leaves that to
         `ComplianceIngestOperator`; by default never
-    :param reassess: ids or code names of frameworks on which no earlier verdict is carried forward, tonight
-        or later; or the result of `ComplianceJudgeOperator`
-    :param dry_run: send nothing; return how many cells are new, changed and carried, and what they would
+    :param reassess: ids or code names of frameworks whose earlier verdicts are not reused, tonight or later;
+        or the result of `ComplianceJudgeOperator`
+    :param dry_run: send nothing; return how many assessments are new, changed and reused, and what they would
         cost; off by default
     """
 

@@ -1,4 +1,4 @@
-"""What operators, sensors and transfers share: the connection, the hook, links, and waiting for jobs."""
+"""Shared by operators, sensors and transfers: the connection, the hook, links, and waiting for jobs."""
 
 from __future__ import annotations
 

@@ -45,22 +45,23 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
 
     :param destination: prefix in object storage for everything that is written
     :param concurrency: maximum number of requests in flight; fewer for a while after a 429. By default the
-        option of that name in the section `[compliance]` of Airflow's configuration, else 16
+        option of that name in the section `[compliance]` of Airflow's configuration, otherwise 16
     :param max_failed: how many items may fail before the task does: a number (`int`), a share from 0.0 to
         1.0 (`float`, 1.0 is all of them), or a percentage such as `"5%"`; by default 0
     :param max_submitted: how many items the task may submit if earlier nights have some of its documents: a
-        number, a share or a percentage, as `max_failed`. If it would submit more, it submits none, and fails
-        without a retry. By default any number
+        number, a share or a percentage, like `max_failed`. If it would submit more, it submits none, and
+        fails without a retry. By default any number
     :param root: common prefix of the runs that are compared; by default the destination up to its first part
         with a `=` in it, such as `dt=2026-01-01`
     :param delete_after: when to delete the jobs of documents at the service: `"fetch"`, when their texts are
-        stored; `"assess"`, when their assessments are stored, too; by default never. Both bulk operators take
-        both, so it can be in `default_args`
+        stored; `"assess"`, when their assessments are stored as well; by default never. Both bulk operators
+        take both, so it can be in `default_args`
     :param deferrable: wait in the triggerer when only waiting is left; by default
         `[operators] default_deferrable` of Airflow's configuration
-    :param timeout: after that time, a timedelta or seconds, unfinished items have failed; by default one day
-    :param document_timeout: after that time, a timedelta or seconds, a job is processed again, once; after
-        the same time again, its item has failed. By default two hours
+    :param timeout: how long the task may take, a timedelta or seconds; unfinished items then fail. By default
+        one day
+    :param document_timeout: how long a job may take, a timedelta or seconds, before it is processed again,
+        once; after the same time again, its item fails. By default two hours
     :param cancel_on_kill: cancel jobs in flight when the task is killed, times out or fails for good; on by
         default
     """

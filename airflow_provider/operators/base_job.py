@@ -55,10 +55,10 @@ CLEARED = "restarting"  # the state of a task that was cleared while it ran
 class ComplianceBaseJobOperator(TimedWaitingOperator):
     """Base of the operators that submit something to the service and may wait for it.
 
-    A retry re-attaches to the job of the previous attempt: it keeps waiting for a job in flight, returns a
-    completed one, and submits again what failed or is gone. A clear re-attaches to a job in flight only,
-    because clear means run again. Both submit again if the input has changed, and cancel the superseded job
-    if it is in flight. The job is stored below the connection's `state_path`, else in Airflow's task state
+    A retry resumes the job of the previous attempt: it keeps waiting for a job in flight, returns a completed
+    one, and submits again if the job failed or is gone. A cleared task resumes only a job in flight, because
+    clearing means running again. Both submit again if the input changed, and cancel the superseded job if it
+    is in flight. The job is stored below the connection's `state_path`, otherwise in Airflow's task state
     store (since 3.3); without either, every attempt submits.
 
     A task that fails for good, without a retry, cancels its job if it is in flight.
@@ -90,7 +90,7 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
     @property
     @abstractmethod
     def source(self) -> str:
-        """The input; a stored job of another input is not re-attached to."""
+        """The input; a stored job of another input is not resumed."""
 
     @property
     def address(self) -> str:
@@ -99,7 +99,7 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
 
     @property
     def topic(self) -> object:
-        """What the task is about."""
+        """The subject of the task."""
         return self.source
 
     @property
@@ -125,7 +125,7 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
             return self._wait_or_return(context, self._previous_job() or self._submit())
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Resume; if the trigger itself has failed, Airflow drops what was kept for `execute_complete`."""
+        """Resume; if the trigger itself failed, Airflow drops what was kept for `execute_complete`."""
         self._prepare(context)
         self._job = StoredJob.parse((next_kwargs or {}).get("job", {}))
         if next_method == "__fail__":

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ComplianceContentOperator(ComplianceBaseJobOperator):
-    """Base of the operators that have content processed and may wait for it."""
+    """Base of the operators that submit content and may wait for it."""
 
     kind: ClassVar[JobKind] = JOBS
 
@@ -44,7 +44,7 @@ class ComplianceSubmitFileOperator(ComplianceContentOperator):
 
     @property
     def topic(self) -> object:
-        """What the task is about."""
+        """The subject of the task."""
         return self.file_name or self.source
 
     @property
@@ -100,7 +100,7 @@ class ComplianceSubmitUrlOperator(ComplianceContentOperator):
 
 
 class ComplianceRefreshContentOperator(ComplianceContentOperator):
-    """Have a job processed again, because it failed or its content is stale; returns its uuid.
+    """Process a job again, because it failed or its content is stale; returns its uuid.
 
     :param uuid: the job
     :param timeout: seconds or timedelta to wait, by default one day; then the task fails
@@ -137,7 +137,7 @@ class ComplianceRefreshContentOperator(ComplianceContentOperator):
 
 
 class ComplianceCancelContentOperator(CancelOperator):
-    """Cancel a job and delete it; a job that does not exist any more is a success.
+    """Cancel a job, which deletes it; succeeds if the job no longer exists.
 
     :param uuid: the job
     """

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 class ComplianceEraseOperator(StoringMixin, ComplianceBaseOperator):
     """Erase documents: everything about them in all nights below a root, and their jobs at the service.
 
-    The evidence of all else stays valid; a record says which digests were erased, why, by whom and when. It
-    fails if a document is held. A retry completes what an earlier attempt has begun.
+    All other evidence stays valid; a record says which digests were erased, why, by whom and when. Fails if a
+    document is on hold. A retry completes what an earlier attempt began.
 
-    Returns the URI of the `record`, the numbers of `documents`, `rows` and `digests` that were erased, how
-    many jobs the service has not deleted (`jobs_left`; the next run tries again), and which files could not
-    be read or are still written (`files_left`).
+    Returns the URI of the `record`, the numbers of erased `documents`, `rows` and `digests`, how many jobs
+    the service did not delete (`jobs_left`; the next run tries again), and which files could not be read or
+    are still being written (`files_left`).
 
     :param sources: the documents, one or many, as the rows of the tables name them
-    :param reason: why, for the record, which is kept: without names
+    :param reason: why; the record keeps it, so put no names into it
     :param root: common prefix of all nights, where the chain of records is
     """
 

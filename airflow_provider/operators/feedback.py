@@ -37,17 +37,17 @@ def __getattr__(name: str) -> Any:
 
 
 class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
-    """Send an expert's feedback on an assessment result; it is checked before it is sent.
+    """Send an expert's feedback on an assessment result, after checking it.
 
-    A refusal, such as 403 or 404, is outlasted as in a poll, because it may come from a gateway. An uncertain
+    A refusal, such as 403 or 404, is retried as in a poll, because it may come from a gateway. An uncertain
     submit, which the service may have accepted, fails the task without retries: a retry could send it twice.
-    So does a retry after an attempt that died while it sent, where that can be stored: below the connection's
+    So does a retry after an attempt that died while sending, if that can be stored: below the connection's
     `state_path`, or in Airflow's task state store (since 3.3). There, an attempt that a newer one has
-    overtaken stops before it sends. A clear sends again.
+    overtaken stops before it sends. Clearing the task sends the feedback again.
 
     :param expert_id: ID of the expert
     :param rational_feedback: the expert's feedback on the rationale
-    :param assessment_response_id: ID of the assessment response that is rated
+    :param assessment_response_id: ID of the assessment response that the feedback rates
     :param category_feedback: a category of the API specification, such as MISSING
     """
 
@@ -77,7 +77,7 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
 
     @property
     def topic(self) -> object:
-        """What the task is about."""
+        """The subject of the task."""
         return self.assessment_response_id or self.expert_id
 
     @entry_point

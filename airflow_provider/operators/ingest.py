@@ -29,9 +29,9 @@ MAX_SOURCE_CHARS = 80  # of the first source, in the name of a mapped task
 
 
 class ComplianceIngestOperator(ComplianceBulkOperator):
-    """Have many documents processed and write their texts to object storage, in one task.
+    """Turn many documents into texts in object storage, in one task.
 
-    Submits, polls and fetches at the same time. A checkpoint beside the texts lets a retry, a clear or
+    Submits, polls and fetches at the same time. A checkpoint beside the texts lets a retry, a cleared task or
     another worker resume. Returns the URI of the manifest and how many documents were `completed`, `failed`
     and `skipped`; how many of the failed ones were `given_up`; with `delete_after="fetch"` how many jobs were
     `deleted`.
@@ -45,9 +45,9 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         `{source_hash}` and `{uuid}`; one of the last two is required, so that no two texts share a name
     :param delete_after: when to delete jobs at the service: `"fetch"`, when their texts are stored and
         checked; `"assess"` leaves that to `ComplianceAssessOperator`; by default never
-    :param skip_unchanged: do not submit what has not changed since a run below the same root: True for
+    :param skip_unchanged: don't submit documents that are unchanged since a run below the same root: True for
         files, by size and ETag or time; a timedelta for files, and for web pages that are younger than that;
-        off by default. A document whose job the service has forgotten is submitted again, unless
+        off by default. A document is submitted again if the service no longer knows its job, unless
         `delete_after` deletes jobs
     :param dry_run: send and write nothing; log and return how many documents would be submitted, skipped and
         given up; off by default

@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 class ComplianceJudgeOperator(StoringMixin, ComplianceBaseOperator):
-    """Compare verdicts on golden documents with what experts decided, and with earlier nights.
+    """Compare verdicts on golden documents with experts' decisions, and with earlier nights.
 
-    Returns the URIs of the tables `golden` and `agreement`, what has `drifted`, the frameworks to `reassess`,
-    since when verdicts count on frameworks that have ever drifted (`judged_since`), and `warnings`: give it
-    to `reassess` of `ComplianceAssessOperator`, and to `assessed` of `ComplianceCloseNightOperator`.
+    Returns the URIs of the tables `golden` and `agreement`, what `drifted`, the frameworks to `reassess`,
+    since when verdicts count on frameworks that ever drifted (`judged_since`), and `warnings`: give it to
+    `reassess` of `ComplianceAssessOperator`, and to `assessed` of `ComplianceCloseNightOperator`.
 
-    :param golden: documents on which experts have decided: the URI of a manifest in JSON Lines, or its rows,
+    :param golden: documents that experts decided about: the URI of a manifest in JSON Lines, or its rows,
         with `source`, `framework`, `criterion` and `category`
-    :param assessed: what the task that has assessed these documents tonight, with `changed_only=False`, has
-        returned
+    :param assessed: result of the task that assessed these documents tonight, with `changed_only=False`
     :param destination: prefix of the night; the tables go below its `_assess/`
     :param root: common prefix of all nights; by default the destination up to its first part with a `=` in
         it, such as `dt=2026-01-01`
-    :param on_drift: what to do if the service does not decide as before: `"reassess"` returns the frameworks
-        to assess again; `"fail"` fails the task, so that nothing is assessed; `"warn"` only says so
+    :param on_drift: what to do if the service decides differently than before: `"reassess"` returns the
+        frameworks to assess again; `"fail"` fails the task, so that nothing is assessed; `"warn"` only
+        reports it
     """
 
     template_fields: Sequence[str] = ("conn_id", "golden", "assessed", "destination", "root")

@@ -42,15 +42,14 @@ def _kinds_of(task: Any) -> set[str]:
 
 
 class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
-    """Tie the outputs of a night together: evidence that can be verified, a report, and one asset event.
+    """Close a night: evidence that can be verified, a report, and one asset event.
 
-    Run it with `trigger_rule="all_done"`, so that a night with failures is closed, too. Closing a night again
-    adds a revision with the outputs that it is given, which replaces the earlier one; if these are the same,
-    it adds nothing.
+    Run it with `trigger_rule="all_done"`, so that nights with failures are closed as well. Closing a night
+    again adds a revision, which replaces the earlier one, or nothing if the outputs are the same.
 
     Returns the URIs of the record (`night`) and the `report`, the `sha256` of the record and of the
-    `previous` one in the chain, the `revision`, the totals, and the `headline` of the report, which the log
-    has, too: as a warning if something failed.
+    `previous` one in the chain, the `revision`, the totals, and the `headline` of the report, which it also
+    logs.
 
     :param ingested: outputs of ingest tasks, one or many, mapped or not; or URIs of their manifests
     :param assessed: outputs of assess tasks, one or many, mapped or not; or URIs of their tables
@@ -59,16 +58,16 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
     :param destination: prefix of the night; its report goes below `_night/`
     :param root: common prefix of all nights, where the chain of records is; by default the destination up to
         its first part with a `=` in it, such as `dt=2026-01-01`
-    :param max_vanished: how many documents of the previous night may vanish before the task fails, after it
-        has written record and report: a number, a share such as 0.2, or a percentage; None for any number
-    :param retire_after: erase documents that none of the latest nights has had, this number of them, unless
-        more than `max_vanished` have vanished; None for never
-    :param sample_of: how many documents there are, if the night has only a sample of them: what is not in it
-        has not vanished, and nothing is retired
-    :param on_closed: one or many notifiers of Airflow, or functions of the context, that are called when the
-        night is closed, and again when it is closed with something new, such as decisions. `night` in their
-        context and templates says what happened; one that fails is a warning
-    :param conn_id: the connection to the service, where the jobs of retired documents are deleted
+    :param max_vanished: how many documents of the previous night may be gone before the task fails, after
+        writing record and report: a number, a share such as 0.2, or a percentage; None for any number
+    :param retire_after: erase documents that were in none of this many latest nights, unless more than
+        `max_vanished` are gone; None for never
+    :param sample_of: how many documents there are, if the night has only a sample of them: documents outside
+        the sample don't count as gone, and nothing is retired
+    :param on_closed: one or many notifiers of Airflow, or functions of the context, to call when the night is
+        closed, and again when it is closed with something new, such as decisions. `night` in their context
+        and templates says what happened. A notifier that fails is a warning
+    :param conn_id: the connection to the service, for deleting the jobs of retired documents
     """
 
     template_fields: Sequence[str] = (

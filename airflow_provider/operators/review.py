@@ -60,37 +60,37 @@ NEXT_STEP = "Send what is missing with ComplianceSubmitFeedbackOperator, or star
 class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     """Have an expert review the findings of an assessment or of a night, and send the answers as feedback.
 
-    Needs Airflow 3.1 or newer. The findings are shown under "Required Actions" with two fields for each: the
-    category, as the service gave it, and a rationale. Where an expert writes a rationale, feedback is sent. A
-    category that is corrected without a rationale is only recorded, and so is everything with "Decide later".
-    With one switch the expert agrees with all findings that are left as they are; else these stay open.
+    Needs Airflow 3.1 or newer. Shows the findings under "Required Actions" with two fields for each: the
+    category, as the service gave it, and a rationale. Feedback is sent where the expert writes a rationale. A
+    corrected category without a rationale is only recorded, and so is everything with "Decide later". With
+    one switch the expert agrees with all findings that stay as they are; otherwise these stay open.
 
     Returns the decisions, a list of dicts: what each is about, `decision` (`agreed`, `commented` or
-    `changed`; `none` if it is still open, `expired` if no one has answered in time), `category_before`,
+    `changed`; `none` if it is still open, `expired` if no one answered in time), `category_before`,
     `category_after`, who decided and when, what was sent, and `outcome`: `sent`, `recorded` if there was
     nothing to send, or `uncertain` if the service may have accepted it although the submit failed. Later
-    nights below the same root carry decisions on `findings` forward.
+    nights below the same root reuse decisions on `findings`.
 
-    A retry or clear neither asks nor sends again what was answered or sent before. That is stored below the
-    connection's `state_path`, else in `_work/` at a `destination` in object storage, else in Airflow's task
-    state store (since 3.3). If nothing is stored of an answer, the next attempt fails, and says what to do.
+    A retry or a cleared task never asks or sends twice. Answers are stored below the connection's
+    `state_path`, otherwise in `_work/` at a `destination` in object storage, otherwise in Airflow's task
+    state store (since 3.3). If an answer was not stored, the next attempt fails, and says what to do.
 
     :param assessment_id: the assessment whose results are reviewed
     :param results: the results themselves, instead of `assessment_id`: JSON, or the address of a JSON file
-    :param findings: the findings of a night, instead: what an assess task returned, or the URI of its
-        `findings.jsonl.gz`, one or many; or one of the forms of `group_findings`, which is asked as it is
-    :param only: of `findings`: `changed` since the previous night, the default, `insufficient`, both without
-        what an expert has decided before, or `all`
-    :param limit: at most that many findings on the form, by default 15: what has become worse first, then
-        what is missing
+    :param findings: instead, the findings of a night: the result of an assess task, or the URI of its
+        `findings.jsonl.gz`, one or many; or a form of `group_findings`, which is asked as it is
+    :param only: which `findings`: `changed` since the previous night (the default) or `insufficient`, both
+        without findings that an expert decided before; or `all`
+    :param limit: at most this many findings on the form, by default 15: first those that got worse, then
+        missing ones
     :param destination: where to write the decisions as JSON Lines, such as `s3://conn_id@bucket/decisions/`;
-        below a prefix that ends with a slash each task has a file of its own. An existing file is replaced.
+        below a prefix that ends with a slash each task has its own file. An existing file is replaced
     :param expert_id: ID of the expert; by default the ID of the Airflow user who answers
     :param body: Markdown to show above the findings
     :param defaults: `Decide later`, to succeed without feedback if no one answers in time
     :param response_timeout: how long to wait for an answer; by default forever
     :param assigned_users: who may answer; by default everyone who may see the DAG's required actions
-    :param notifiers: whom to tell that an answer is needed
+    :param notifiers: who is told that an answer is needed
     """
 
     template_fields: Sequence[str] = (

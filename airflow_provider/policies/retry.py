@@ -28,14 +28,14 @@ JITTER_FRACTION = 0.1  # of the delay, added at random, so that many tasks do no
 
 
 class ComplianceRetryPolicy(RetryPolicy):
-    """Choose the delay before the next attempt by the error of the last one.
+    """Choose the delay before the next attempt by the error of the previous one.
 
-    A throttled task waits for as long as the service asks for (Retry-After). While the service fails or can't
-    be reached, the delay doubles with each attempt. What a retry can't cure fails the task at once. All other
-    errors are left to `retries` and `retry_delay` of the task.
+    A throttled task waits as long as the service asks (Retry-After). While the service fails or can't be
+    reached, the delay doubles with each attempt. Errors that a retry can't fix fail the task at once. All
+    other errors are left to the task's `retries` and `retry_delay`.
 
     :param outage_delay: the first delay in an outage
-    :param max_delay: the longest delay, also of what the service asks for
+    :param max_delay: the longest delay, even if the service asks for a longer one
     """
 
     def __init__(

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 class ComplianceBaseSensor(WaitingOperator, BaseSensorOperator):
     """Base of the sensors: wait until all jobs or assessments are in a final state.
 
-    One that failed, was cancelled or is unknown fails the task without retries, or skips it with `soft_fail`
-    or `never_fail`; the same when deferred. A sensor never cancels anything.
+    A failed, cancelled or unknown one fails the task without retries, or skips it with `soft_fail` or
+    `never_fail`, deferred or not. A sensor never cancels anything.
 
-    :param poll_interval: seconds or timedelta between two polls at most, by default 60 s; new jobs are polled
-        more often, except with `mode="reschedule"`; the same as `poke_interval`
-    :param timeout: seconds or timedelta to wait; by default `[sensors] default_timeout` of Airflow's
-        configuration, seven days
+    :param poll_interval: longest time between two polls, in seconds or as a timedelta, by default 60 s; new
+        jobs are polled more often, except with `mode="reschedule"`; the same as `poke_interval`
+    :param timeout: how long to wait, in seconds or as a timedelta; by default `[sensors] default_timeout` of
+        Airflow's configuration, seven days
     """
 
     ui_color = "#e2efe4"

@@ -30,17 +30,17 @@ URIS_IN_EVENT = 100  # an asset event is kept forever, so it stays small
 
 
 class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperator):
-    """Write the texts of one or many completed jobs to object storage; returns their URIs, in that order.
+    """Write the texts of one or many completed jobs to object storage; returns their URIs in the same order.
 
-    Each text streams from the service into the store and appears under its name when it is whole, not before.
-    The sizes and SHA-256 hashes of the objects are pushed to XCom as `bytes` and `sha256`, in the same order.
+    Each text streams from the service into the store and appears under its name only when it is complete. The
+    sizes and SHA-256 hashes of the objects are pushed to XCom as `bytes` and `sha256`, in the same order.
 
     :param uuid: the uuid of a job, or many
-    :param destination: a prefix that ends with `/`, such as `s3://conn_id@bucket/run={{ run_id }}/`, or, for
-        one uuid, the full key; for a list it is always a prefix
-    :param file_name_template: what the objects are called below a prefix, with the fields `{uuid}`,
-        `{source_name}` and `{source_stem}`; values are made safe, equal names get a suffix, also those of
-        mapped tasks and loops. A name that ends with `.gz`, here or as the full key, is written as gzip
+    :param destination: a prefix that ends with `/`, such as `s3://conn_id@bucket/run={{ run_id }}/`, or the
+        full key if there is a single uuid; for a list it is always a prefix
+    :param file_name_template: names of the objects below a prefix, with the fields `{uuid}`, `{source_name}`
+        and `{source_stem}`; values are made safe, and equal names get a suffix, in mapped tasks and loops as
+        well. A name that ends with `.gz`, here or as the full key, is written as gzip
     :param wait_for_completion: wait for jobs that are still in progress; otherwise, by default, they are an
         error
     """

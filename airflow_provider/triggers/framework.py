@@ -33,15 +33,15 @@ EVENT_STORE_SECONDS = 5.0  # after which an event counts as stored, where Airflo
 
 @dataclass(eq=False, repr=False)
 class ComplianceFrameworkChangeTrigger(BaseEventTrigger):
-    """Fires when a framework was added, removed or changed, criteria included; the event has its id.
+    """Fires when a framework was added, removed or changed, including its criteria; the event has its id.
 
-    Each change is sent at least once, with an id that repeats share; changes during a restart of the
-    triggerer are noticed afterwards. Errors of the service are retried and never end the trigger.
+    Sends each change at least once; repeats have the same id. Changes during a restart of the triggerer are
+    noticed afterwards. Errors of the service are retried and never end the trigger.
 
     :param conn_id: the Airflow connection
     :param poll_interval: seconds between two polls
     :param hook_class: module and name of the hook class; the default if empty
-    :param fire_on_first_snapshot: send an event for the first snapshot, too; everything is new in it
+    :param fire_on_first_snapshot: also send an event for the first snapshot, in which everything is new
     """
 
     conn_id: str = ComplianceHook.default_conn_name

@@ -47,10 +47,10 @@ LIST_PATH = re.compile(
 def chunk(items: Any, size: int) -> Any:
     """Split a list for `.expand()`: a list into lists, the result of a task into the result of another.
 
-    By hashes, so that a document stays in the same chunk from night to night.
+    Splits by hashes, so a document stays in the same chunk from night to night.
 
     :param items: a list, or the result of a task
-    :param size: how many items a chunk has at most
+    :param size: how many items a chunk may have
     """
     if size < 1:
         raise ValueError(f"size must be at least 1, not {size!r}.")

@@ -52,16 +52,16 @@ def group_findings(
     """Group findings of a night into forms, one for each mapped task of a review.
 
     Writes a small file for each form to `forms/` beside the first table, and returns a dict with the URI of
-    each, for a review's `findings`. What has become worse comes first, then what is missing. After a night
-    was cleared, it returns the same forms, followed by new ones for new verdicts.
+    each, for a review's `findings`. Findings that got worse come first, then missing ones. If a night was
+    cleared, it returns the same forms, followed by new ones for new verdicts.
 
-    :param findings: what the assess task returned, or the URI of its `findings.jsonl.gz`; one or many
+    :param findings: the result of the assess task, or the URI of its `findings.jsonl.gz`; one or many
     :param only: `changed`: the category differs from the previous night; `insufficient`: it is not
-        SUFFICIENTLY_REGULATED; `all`, also what an expert has decided before
-    :param limit: at most that many findings; log and forms say how many are left out
+        SUFFICIENTLY_REGULATED; `all`: even findings that an expert decided before
+    :param limit: at most this many findings; log and forms say how many are left out
     :param by: a form is about one document, or about one criterion of all documents. Verdicts that changed
-        although the text is the same are always by criterion, if that concerns several documents
-    :param max_findings: at most that many findings on one form
+        although the text is the same are always grouped by criterion, if several documents are concerned
+    :param max_findings: at most this many findings on one form
     """
     from airflow.providers.common.compat.sdk import conf
 
@@ -73,7 +73,7 @@ def group_findings(
     at_most, most = parse_limit(limit), conf.getint("core", "max_map_length")
     tables, grouped = _parse(findings)
     if grouped:
-        raise ComplianceInputError("These findings are grouped already: give those of the assess task.")
+        raise ComplianceInputError("These findings are already grouped: give the result of the assess task.")
     if not tables:
         return []
     folder = _folder_of_forms(tables, [only, at_most, by, max_findings])
