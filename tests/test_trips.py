@@ -53,14 +53,14 @@ def test_a_deferred_uuid(service: Emulator) -> None:
     task = ComplianceContentSensor(task_id="t", uuid=uuid, poll_interval=0.05, deferrable=True)
     with travel("a deferred uuid through the sensor") as trip:
         attempts.run(task)
-    check(trip, "A uuid through the deferred sensor", 36)
+    check(trip, "A uuid through the deferred sensor", 33)
 
 
 def test_a_document(tmp_path: Path) -> None:
     task = ingest(tmp_path)
     with travel("a document to its manifest row") as trip:
         assert Attempts().run(task)["completed"] == 1
-    check(trip, "A document to its manifest row", 65)
+    check(trip, "A document to its manifest row", 62)
 
 
 def test_a_finding(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_finding(tmp_path: Path) -> None:
             task_id="close", ingested=ingested, assessed=assessed, destination=out
         )
         Attempts().run(close)
-    check(trip, "A finding to the closed night", 86)
+    check(trip, "A finding to the closed night", 80)
 
 
 class ImportsOf(ast.NodeVisitor):

@@ -307,6 +307,7 @@ class StoringMixin:
 
     if TYPE_CHECKING:  # of the operator
         outlets: list[Any]
+        destination: Any
 
     def on_kill(self) -> None:
         """Cancel the work, and leave nothing half-written behind."""
@@ -324,11 +325,11 @@ class StoringMixin:
         return EventLoop(threads=2 * self.concurrency + 2)
 
     def _report_written(
-        self, context: Context, written: Lineage, extra: Mapping[str, Any], hook: ComplianceHook | None = None
+        self, context: Context, written: Lineage, facts: Mapping[str, Any], hook: ComplianceHook | None = None
     ) -> None:
         """Report to lineage, and to the assets that the task updates.
 
-        :param extra: of their events
+        :param facts: about their events, besides the destination
         :param hook: what has written it, for Airflow's own lineage
         """
         self._lineage = written
@@ -336,4 +337,4 @@ class StoringMixin:
             written.report(hook)
         for outlet in self.outlets or ():
             if isinstance(outlet, Asset):
-                context["outlet_events"][outlet].extra.update(extra)
+                context["outlet_events"][outlet].extra.update({**facts, "destination": str(self.destination)})

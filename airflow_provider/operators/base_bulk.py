@@ -205,8 +205,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         submitted = {"id": None, "account": run.checkpoint.account, "conn_id": self.conn_id}
         ti.xcom_push(key=SUBMITTED_KEY, value=submitted)
         address = push_report(ti, report)
-        extra = {**result, "destination": str(self.destination)}
-        self._report_written(run.context, written, extra, self.hook)
+        self._report_written(run.context, written, result, self.hook)
         self.log.info("Wrote %s and report %s.", run.checkpoint.manifest, report)
         # Before the task may fail: Airflow drops what it would have returned, and closing the night needs it.
         ti.xcom_push(key=RETURN_VALUE, value=result)

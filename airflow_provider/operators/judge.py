@@ -123,5 +123,5 @@ class ComplianceJudgeOperator(StoringMixin, ComplianceBaseOperator):
             "judged_since": judged_since,
             "warnings": night.warnings,
         }
-        self._report_written(context, written, {**result, "destination": str(self.destination)}, self.hook)
+        self._report_written(context, written, result, self.hook)
         return result

@@ -147,7 +147,7 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
         context["ti"].xcom_push(key=ROOT_KEY, value=root.uri)
         manifests = [root / str(table["path"]) for table in closed.record["manifests"]]
         written = Lineage(tables={Location(closed.uri): 1}, texts=manifests)
-        self._report_written(context, written, {**result, "destination": str(self.destination)})
+        self._report_written(context, written, result)
         context["ti"].xcom_push(key=RETURN_VALUE, value=result)  # Airflow drops what a failed task returns
         if closing.is_new:
             urls = {"report_url": address, "forms_url": forms_url(context["ti"])}

@@ -109,7 +109,6 @@ class StoredJob:
     uuid: str = ""
     before: dict[str, Any] | None = None
     try_number: int = 0
-    started_at: float = 0.0
     max_tries: int | None = None
 
     @classmethod

@@ -132,12 +132,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
         ]
         size = sum(result.bytes for result in written.values())
         metrics.count(metrics.BYTES, self.conn_id, size)
-        event = {
-            "destination": str(self.destination),
-            "objects": len(targets),
-            "bytes": size,
-            "uris": unique(uris)[:URIS_IN_EVENT],
-        }
+        event = {"objects": len(targets), "bytes": size, "uris": unique(uris)[:URIS_IN_EVENT]}
         self._report_written(context, Lineage(transfers), event, hook)
         self.log.info(
             "Wrote %s, %s: %s", plural(len(targets), "object"), plural(size, "byte"), targets[uuids[0]]

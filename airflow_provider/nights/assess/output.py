@@ -42,7 +42,7 @@ from airflow_provider.nights.bulk.deletes import FinishedJob, StoredObject, coll
 from airflow_provider.nights.bulk.items import COMPLETED, FAILED, SKIPPED
 from airflow_provider.nights.index.nights import Table
 from airflow_provider.nights.reports.assess import JudgeStats, VerdictStats, render_verdicts
-from airflow_provider.nights.reports.ingest import Run
+from airflow_provider.nights.reports.page import Run
 from airflow_provider.nights.review.decisions import read_decisions
 from airflow_provider.nights.severity import KNOWN_CATEGORIES, NO_CATEGORY, SUFFICIENT
 from airflow_provider.redaction.text import enumerate_few, plural

@@ -23,7 +23,7 @@ from airflow_provider.redaction.text import sanitize
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from airflow_provider.nights.reports.ingest import Run
+    from airflow_provider.nights.reports.page import Run
 
 MAX_DOCUMENTS = 20_000  # of the matrix
 MAX_RATIONALE_CHARS = 600

@@ -5,36 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
 
 from airflow_provider.nights.reports.charts import DURATIONS, SIZES, plot_histogram, plot_times
 from airflow_provider.nights.reports.outcomes import MAX_ATTEMPTS, OutcomeStats, Row
-from airflow_provider.nights.reports.page import read_time, render, summarize
+from airflow_provider.nights.reports.page import Run, read_time, render, summarize
+
+__all__ = ["Run", "quantile", "render_report"]
 
 ATTEMPTS = {1: "Once", 2: "Twice", 3: "3 times", 4: "4 times", MAX_ATTEMPTS: "5 or more"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """The run that a report is about; times are `datetime` or ISO 8601."""
-
-    dag_id: str
-    task_id: str
-    run_id: str
-    map_index: int = -1
-    started: datetime | str | None = None
-    ended: datetime | str | None = None
-    destination: str | None = None
-    manifest: str | None = None
-
-    @classmethod
-    def of(cls, ti: Any, started: str, **about: Any) -> Run:
-        """Return the run of a task instance, which ends now."""
-        names = ("dag_id", "task_id", "run_id", "map_index")
-        of_task: dict[str, Any] = {name: getattr(ti, name) for name in names}
-        return cls(**of_task, started=started, ended=datetime.now(UTC), **about)
 
 
 def quantile(values: Iterable[float], share: float) -> float:

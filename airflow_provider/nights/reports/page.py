@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from base64 import b64encode
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from hashlib import sha256
@@ -57,6 +58,27 @@ Segment = tuple[str, int, float, float]
 
 Summary = tuple[str, str, str]
 """A tone, the words for it, and a sentence for the headline; the sentence may be empty."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """The run that a report is about; times are `datetime` or ISO 8601."""
+
+    dag_id: str
+    task_id: str
+    run_id: str
+    map_index: int = -1
+    started: datetime | str | None = None
+    ended: datetime | str | None = None
+    destination: str | None = None
+    manifest: str | None = None
+
+    @classmethod
+    def of(cls, ti: Any, started: str, **about: Any) -> Run:
+        """Return the run of a task instance, which ends now."""
+        names = ("dag_id", "task_id", "run_id", "map_index")
+        of_task: dict[str, Any] = {name: getattr(ti, name) for name in names}
+        return cls(**of_task, started=started, ended=datetime.now(UTC), **about)
 
 
 def limit_source(source: object, limit: int = MAX_SOURCE_CHARS) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider.nights.reports import assess, verdicts
 from airflow_provider.nights.reports.assess import VerdictStats, render_verdicts
-from airflow_provider.nights.reports.ingest import Run
+from airflow_provider.nights.reports.page import Run
 from airflow_provider.nights.reports.verdicts import VerdictCounts
 from tests.nights.reports.pages import BAD, GOOD, MISSING, NIGHT, Page, cell, finding
 
