@@ -53,10 +53,7 @@ POLL_LAG = Metric("poll_lag", "gauge", ("kind", "process"), "seconds by which th
 OLDEST_PENDING = Metric(
     "oldest_pending", "gauge", ("kind", "process"), "seconds since the longest wait for one of them began"
 )
-METRICS = (
-    REQUESTS, RETRIES, THROTTLES, LOGINS, DOCUMENTS, BYTES, ASSESSMENTS, VERDICTS, AGREEMENT, KAPPA, DRIFTED,
-    WAITERS, PENDING, POLL_LAG, OLDEST_PENDING,
-)  # fmt: skip
+METRICS = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 
 
 def is_on() -> bool:

@@ -181,12 +181,7 @@ def find_latest(paths: Iterable[str]) -> dict[str, str]:
 
 def read_lines(location: Location) -> Iterator[bytes]:
     """Read a table line by line, in constant memory, compressed or not; FileNotFoundError if none exists."""
-    with storage_errors(location, "read"):
-        try:
-            file = location.fs.open(location.path, "rb", block_size=READ_AHEAD_BYTES)
-        except FileNotFoundError:
-            file = None
-    if file is None:
+    if (file := location.open()) is None:
         raise FileNotFoundError(location.uri)
     with storage_errors(location, "read"), file:
         yield from split_lines(file, str(location))

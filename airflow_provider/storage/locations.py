@@ -172,15 +172,20 @@ class Location:
     def sha256(self) -> str | None:
         """Return the SHA-256 of the object, read in constant memory; None if it does not exist."""
         digest = hashlib.sha256()
+        if (file := self.open()) is None:
+            return None
+        with storage_errors(self, "read"), file:
+            while piece := file.read(READ_AHEAD_BYTES):
+                digest.update(piece)
+        return digest.hexdigest()
+
+    def open(self) -> Any:
+        """Open the object to read it; return None if it does not exist."""
         with storage_errors(self, "read"):
             try:
-                file = self.fs.open(self.path, "rb", block_size=READ_AHEAD_BYTES)
+                return self.fs.open(self.path, "rb", block_size=READ_AHEAD_BYTES)
             except FileNotFoundError:
                 return None
-            with file:
-                while piece := file.read(READ_AHEAD_BYTES):
-                    digest.update(piece)
-        return digest.hexdigest()
 
     def remove(self) -> None:
         """Remove the object, if it exists."""

@@ -19,7 +19,7 @@ from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageE
 from airflow_provider.nights.index.nights import EarlierNights, Entry, Night, TaskKey, entries_with
 from airflow_provider.nights.reports.page import OPEN, UNDECIDED, apply_decision, read_decision, state_of
 from airflow_provider.storage.jsonl import Row, parse_line, read_blocks, read_valid_rows
-from airflow_provider.storage.locations import READ_AHEAD_BYTES, Location, storage_errors
+from airflow_provider.storage.locations import Location, storage_errors
 
 MAX_DOCUMENTS = 200  # of a search
 MAX_NIGHTS = 60  # of a document
@@ -162,11 +162,9 @@ class DocumentTables:
         """
         location, wanted = entry.location(table), json.dumps(source).encode()
         found: list[Row] = []
+        if (opened := location.open()) is None:
+            return [], False
         with storage_errors(location, "read"):
-            try:
-                opened = location.fs.open(location.path, "rb", block_size=READ_AHEAD_BYTES)
-            except FileNotFoundError:
-                return [], False
             file = HashingReader(opened)
             with opened, suppress(ComplianceInputError, EOFError, zlib.error):
                 for block in read_blocks(file, str(location), source):
