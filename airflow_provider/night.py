@@ -50,6 +50,13 @@ RESERVED = frozenset({
     "assessed", "assessment_id", "documents", "dry_run", "findings", "ingested", "only", "reassess",
     "results", "reviewed", "root", "sample_of", "task_id", "trigger_rule",
 })  # fmt: skip
+# Of all tasks, unless the DAG or a parameter says otherwise: more than two hours without the service.
+RETRIES: dict[str, Any] = {"retries": 6}
+RETRY_DELAYS: dict[str, Any] = {
+    "retry_delay": timedelta(minutes=5),
+    "retry_exponential_backoff": True,
+    "max_retry_delay": timedelta(minutes=30),
+}
 NOT_FOR_GOLDEN = frozenset({"delete_after", "max_failed", "max_submitted"})  # they come every night
 
 
@@ -89,7 +96,8 @@ def compliance_night(
     :param on_drift: as in `ComplianceJudgeOperator`
     :param outlets: assets that get an event when the night is closed
     :param options: parameters of the operators inside, each for the tasks that know it, and of every Airflow
-        operator, such as `retries` or `pool`
+        operator, such as `pool`. Without `retries` here or in `default_args`, each task has six, after 5 to
+        30 minutes, which outlast two hours without the service
     """
     for name, number in (("shard_size", shard_size), ("sample", sample)):
         if number is not None and number < 1:
@@ -99,6 +107,10 @@ def compliance_night(
     given = _split(options)
     common = {"conn_id": conn_id, "destination": night, "root": destination, "deferrable": True}
     with TaskGroup(group_id, default_args=given["default_args"]) as group:  # type: ignore[arg-type] # attrs loses the type of a converter
+        dag_args = group.dag.default_args if group.dag else {}
+        for defaults in (RETRIES, RETRY_DELAYS):  # Airflow prefers those of a group to those of the DAG
+            if defaults.keys().isdisjoint({**dag_args, **group.default_args}):
+                group.default_args.update(defaults)
         shards = _ListDocumentsOperator(
             task_id="list_documents",
             sources=sources,

@@ -25,4 +25,4 @@ with DAG(
     tags=["compliance"],
     doc_md=__doc__,
 ) as made:
-    compliance_night(sources=SOURCES, destination=NIGHTS, retries=2)
+    compliance_night(sources=SOURCES, destination=NIGHTS)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import DAG, AirflowFailException, AirflowSkipException
+from airflow.providers.common.compat.sdk import DAG, AirflowFailException, AirflowSkipException, TaskGroup
 from jinja2 import Template
 
 from airflow_provider.exceptions import ComplianceInputError
@@ -48,6 +49,60 @@ def test_options_reach_the_operators_that_have_them() -> None:
     assert ingest.conn_id == assess.conn_id == "other"
     assert {task.retries for task in tasks.values()} == {7}
     assert {(task.pool, task.max_active_tis_per_dagrun) for task in (ingest, assess)} == {("service", 5)}
+
+
+def test_every_task_outlasts_two_hours_without_the_service() -> None:
+    """As Airflow's scheduler decides about retries: pauses get longer, by a part that depends on the task."""
+    from airflow.models.taskinstance import TaskInstance
+
+    serialized_objects = import_module("airflow.serialization.serialized_objects")
+    # Airflow 3.2 has renamed it.
+    serialization: Any = getattr(serialized_objects, "DagSerialization", serialized_objects.SerializedDAG)
+    dag = tasks_of(golden=[{"source": "s3://b/a.pdf"}])["close"].dag
+    scheduled = serialization.from_dict(serialization.to_dict(dag))
+    failed_at: Any = datetime(2026, 1, 1, tzinfo=UTC)
+    for one in scheduled.tasks:
+        instance = SimpleNamespace(
+            task=one, dag_id="nightly", task_id=one.task_id, end_date=failed_at, logical_date=failed_at,
+            execution_date=failed_at, retry_delay_override=None, state=None,
+        )  # fmt: skip
+        pauses = []
+        for instance.try_number in range(1, one.retries + 1):
+            pauses.append(TaskInstance.next_retry_datetime(instance) - failed_at)  # type: ignore[arg-type] # a stand-in
+        assert timedelta(hours=2) < sum(pauses, timedelta()) < timedelta(hours=3), one.task_id
+        assert pauses[0] <= timedelta(minutes=10)
+
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "dag_args", "group_args", "retries", "retry_delay"),
+    [
+        ({}, {}, {}, 6, timedelta(minutes=5)),
+        ({"retries": 1}, {}, {}, 1, timedelta(minutes=5)),
+        ({}, {"retries": 0}, {}, 0, timedelta(minutes=5)),
+        ({}, {}, {"retries": 2}, 2, timedelta(minutes=5)),
+        ({"retry_delay": SECOND}, {"retries": 3}, {}, 3, SECOND),
+        ({}, {"retry_delay": SECOND}, {}, 6, SECOND),
+        ({"retries": 1}, {"retries": 2, "retry_delay": SECOND}, {"retries": 3}, 1, SECOND),
+    ],
+)
+def test_retries_that_the_dag_sets_replace_those_of_the_night(
+    options: dict[str, Any],
+    dag_args: dict[str, Any],
+    group_args: dict[str, Any],
+    retries: int,
+    retry_delay: timedelta,
+) -> None:
+    dag = DAG("d", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), default_args=dag_args)
+    with dag, TaskGroup("outer", default_args=group_args):  # type: ignore[arg-type] # as in the night itself
+        compliance_night(sources="/in/", destination=DESTINATION, **options)
+    for one in dag.tasks:
+        assert (one.retries, one.retry_delay) == (retries, retry_delay)
+        # A delay of the DAG's own is not made to grow.
+        assert bool(one.retry_exponential_backoff) is (retry_delay > SECOND)
+        assert one.max_retry_delay == (timedelta(minutes=30) if retry_delay > SECOND else None)
 
 
 def test_limits_of_submits_and_callbacks_reach_their_tasks() -> None:

@@ -316,7 +316,11 @@ class BaseClient(ABC):
             case LocalIO(function):
                 with closing(DaemonThread()) as thread:
                     future = thread.submit(function)
-                yield Wait(future, LOCAL_IO_SECONDS)
+                try:
+                    yield Wait(future, LOCAL_IO_SECONDS)
+                except BaseException:  # cancelled: no one sees the lock that the thread acquires
+                    future.add_done_callback(_release_lock)
+                    raise
                 if not future.done():
                     log.warning(
                         "Tokens are not shared: the file system has hung for %.0f s.", LOCAL_IO_SECONDS
@@ -383,3 +387,9 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _release_lock(future: Future[Any]) -> None:
+    """Release what a thread has returned, if it is a lock; its error does not matter any more."""
+    if not future.cancelled() and not future.exception() and hasattr(future.result(), "release"):
+        future.result().release()

@@ -61,7 +61,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
     :param timeout: how long the task may take, a timedelta or seconds; unfinished items then fail. By default
         one day
     :param document_timeout: how long a job may take, a timedelta or seconds, before it is processed again,
-        once; after the same time again, its item fails. By default two hours
+        once; after the same time again, its item fails. By default four hours
     :param cancel_on_kill: cancel jobs in flight when the task is killed, times out or fails for good; on by
         default
     """
@@ -79,7 +79,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         max_submitted: MaxFailed | None = None,
         root: str | None = None,
         delete_after: str | None = None,
-        document_timeout: timedelta | float = 7200.0,
+        document_timeout: timedelta | float = 14_400.0,
         cancel_on_kill: bool = True,
         **kwargs: Any,
     ) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from airflow_provider import exceptions as exc
 from airflow_provider.client import base, tokens
 from airflow_provider.client.aio import AsyncComplianceClient
 from airflow_provider.client.base import PendingRefresh, TokenProvider, get_shared_state
-from airflow_provider.client.http.wire import Pause
+from airflow_provider.client.http.wire import LocalIO, Pause
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.sync import ComplianceClient
 from tests.support.service import Hang, Received, Reply, Service
@@ -269,6 +271,22 @@ def test_a_leader_whose_loop_died_is_not_waited_for_for_ever(
     shared.tokens.abandon(dead)  # and should it come back after all, it disturbs no one
     assert run("list_frameworks") == []
     assert service.grants() == ["password"]
+
+
+def test_a_lock_that_comes_after_a_cancellation_is_released(settings: Settings) -> None:
+    """At once, not when its frames are collected: the next login in this process would wait for minutes."""
+    may_acquire, is_released = threading.Event(), threading.Event()
+    lock = SimpleNamespace(release=is_released.set)
+
+    def acquire() -> Any:
+        assert may_acquire.wait(30)
+        return lock
+
+    steps = AsyncComplianceClient(settings)._step(LocalIO(acquire))
+    assert isinstance(next(steps), base.Wait)
+    steps.close()
+    may_acquire.set()
+    assert is_released.wait(30)
 
 
 def test_steps_of_an_async_client_let_its_event_loop_run(settings: Settings) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from airflow.providers.standard.exceptions import HITLTimeoutError
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.nights.review import state
 from airflow_provider.waiting import refusals, rules
 from tests.operators.hitl import RESULTS, FakeHitl, Made, sent
 
@@ -28,7 +30,11 @@ def test_no_feedback_is_an_answer_that_is_not_asked_for_again(service: Emulator,
 
 
 Faults = list[dict[str, Any]]
-DOWN = [{"operation": name, "status": 500, "times": 20} for name in ("submit_feedback", "list_frameworks")]
+# From the first feedback on: the service has answered before.
+DOWN: Faults = [
+    {"operation": "submit_feedback", "status": 500, "times": 20},
+    {"operation": "list_frameworks", "status": 500, "times": 20, "skip": 1},
+]
 REFUSED = exc.ComplianceError, "refused the feedback on response 2"
 THROTTLED = exc.ComplianceThrottledError, None
 TWICE = exc.ComplianceConnectionError, "A retry sends the others"
@@ -77,6 +83,19 @@ def test_each_feedback_is_sent_once_or_said_to_be_uncertain(
     arrived = sorted(row[1] for row in sent(service))
     assert arrived == sorted(set(arrived))
     assert set(arrived) >= {number for number, outcome in enumerate(outcomes, 1) if outcome == "sent"}
+
+
+def test_no_feedback_is_tried_while_the_service_is_away(service: Emulator, hitl: FakeHitl) -> None:
+    """However many attempts the outage takes: each would leave one of which no one knows if it arrived."""
+    for fault in DOWN:
+        service.fail(**{**fault, "times": None, "skip": 0})
+    for given in (ANSWER, None):
+        with pytest.raises(exc.ComplianceServerError):
+            hitl.run(Made(), given)
+    assert service.count("submit_feedback") == 0
+    service.clear_faults()
+    assert [row["outcome"] for row in hitl.run(Made())] == ["sent"] * 3
+    assert hitl.asked == 1
 
 
 def test_a_lasting_refusal_is_retried_after_the_others_are_sent(
@@ -132,6 +151,22 @@ def test_before_3_3_a_fault_while_sending_is_final_and_says_what_was_sent(
     with pytest.raises(exc.ComplianceError, match=r"sent on 1 of 3 findings: \[1\]") as caught:
         older.run(Made(), ANSWER)
     assert isinstance(caught.value, AirflowFailException)
+
+
+def test_before_3_3_the_task_waits_until_the_service_is_back(
+    service: Emulator, older: FakeHitl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 120:
+            service.start()
+
+    monkeypatch.setattr(state, "time", SimpleNamespace(sleep=pause))
+    service.stop()
+    assert [row["outcome"] for row in older.run(Made(), ANSWER)] == ["sent"] * 3
+    assert sum(pauses) == 7200.0
 
 
 def test_before_3_3_an_attempt_after_an_answer_neither_asks_nor_sends(

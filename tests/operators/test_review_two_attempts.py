@@ -104,7 +104,7 @@ def test_an_older_attempt_stops_at_its_next_step(do: str) -> None:
     older.record_answer([pending(1)], is_answered=True)
     assert older.check_lease()
     state(store, 2)
-    hook: Any = SimpleNamespace(submit_feedback=pytest.fail)
+    hook: Any = SimpleNamespace(submit_feedback=pytest.fail, list_frameworks=list)
     steps: dict[str, Callable[[], Any]] = {
         "start": lambda: state(store, 1),
         "check": older.check_lease,
@@ -123,7 +123,7 @@ def test_an_answer_replaces_what_was_not_sent_and_keeps_what_was(caplog: pytest.
             raise exc.ComplianceRefusedError("no", status=422)
         sent_numbers.append(assessment_response_id)
 
-    hook: Any = SimpleNamespace(submit_feedback=submit)
+    hook: Any = SimpleNamespace(submit_feedback=submit, list_frameworks=list)
     review = state(StateStore(), 1)
     review.record_answer([pending(1, "first"), pending(2, "first")], is_answered=True)
     assert len(review.send_all(hook)) == 1

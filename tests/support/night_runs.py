@@ -87,12 +87,16 @@ class Nights:
     def _test(self, situation: str, date: datetime) -> None:
         run = self.dag.test(**{"execution_date" if is_airflow_2() else "logical_date": date})
         states: dict[str, list[str]] = {}
+        tries: dict[str, int] = {}
         for one in sorted(run.get_task_instances(), key=lambda one: one.map_index):
-            states.setdefault(one.task_id.removeprefix("night."), []).append(str(one.state))
+            name = one.task_id.removeprefix("night.")
+            states.setdefault(name, []).append(str(one.state))
+            tries[name] = max(tries.get(name, 0), one.try_number)
         records = [record for record in self._records() if record["run_id"] == run.run_id]
         self.found[situation] = {
             "run_id": run.run_id,
             "state": str(run.state),
+            "tries": tries,
             "tasks": {name: " ".join(found) for name, found in states.items()},
             "totals": records[-1]["totals"],
             "revisions": [record["revision"] for record in records],
@@ -140,14 +144,14 @@ def _resumed(run_id: str) -> Iterator[None]:
         yield
 
 
-def write_dag(path: Path, base: str) -> None:
-    """Write the DAG that the README prints, with another folder, and with two documents per shard."""
+def write_dag(path: Path, base: str, options: str) -> None:
+    """Write the DAG that the README prints, with another folder, and more options."""
     readme = (ROOT / "README.md").read_text()
     (source,) = re.findall(r"```python\n(.*?compliance_night\(.*?)```", readme, re.DOTALL)
     changes = {
         'f"file://{Path.home()}/compliance"': repr(base),
         "catchup=False)": "catchup=False) as dag",
-        "retries=2": "retries=2, shard_size=2",
+        'nights/")': f'nights/", {options})',
     }
     for old, new in changes.items():
         assert source.count(old) == 1, old
@@ -200,7 +204,7 @@ def main(folder: Path, store: str) -> None:
             for name, connection in bucket.connections.items():
                 os.environ[f"AIRFLOW_CONN_{name.upper()}"] = json.dumps(connection)
             base = f"{bucket.base}compliance"
-        write_dag(path, base)
+        write_dag(path, base, "shard_size=2, retries=0")
         nights = Nights(runpy.run_path(str(path))["dag"], base, service)
         run_situations(nights)
         nights.found["verify"] = commands.main(["verify", f"{base}/nights/"])

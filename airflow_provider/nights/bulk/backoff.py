@@ -100,11 +100,20 @@ class RetryTracker:
     """Tracks which items meet errors, and when other items last succeeded with the same step.
 
     :param concurrency: how many items are processed at a time
+    :param is_last_attempt: of the task: an outage of the last items makes them fail, not the attempt
     """
 
-    def __init__(self, concurrency: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        concurrency: int,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        is_last_attempt: bool = False,
+    ) -> None:
         self._many = MAX_TRIES * max(concurrency, MIN_MANY_ITEMS)
         self._clock = clock
+        self._is_last_attempt = is_last_attempt
+        self._answered_at = -math.inf
         self._errors: dict[tuple[Hashable, str], _ItemErrors] = {}
         self._steps: dict[Hashable, _Step] = {}
 
@@ -126,7 +135,12 @@ class RetryTracker:
         last = self._step(step).last_success_at
         last = started_at if last is None else max(started_at, last)
         self._steps[step] = _Step(has_worked=True, last_success_at=last)
+        self.record_answer()
         return [key for _, key in late]
+
+    def record_answer(self) -> None:
+        """Record that the service has answered, whatever was asked: it is not away."""
+        self._answered_at = self._clock()
 
     def record_earlier_success(self, step: Hashable) -> None:
         """Record that a step has succeeded in an earlier attempt."""
@@ -145,7 +159,8 @@ class RetryTracker:
         """Return in how many seconds to retry, or None to give the item up.
 
         Where many items in a row meet errors, or nothing at all has worked, it is an outage: that ends the
-        attempt. The error is transient then, unless it is a refusal of a step that has never worked.
+        attempt. So does an outage of the last few items, if Airflow has a retry left. The error is transient
+        then, unless it is a refusal of a step that has never worked.
         """
         if self._concerns_all(step, error):
             raise error
@@ -177,6 +192,9 @@ class RetryTracker:
         is_unreadable = isinstance(error, ComplianceReadError)
         patience = rules.REFUSAL_SECONDS if is_new_refusal or is_unreadable else OUTAGE_RETRY_SECONDS
         is_long = now - errors.since >= patience
+        is_away = error.transient and not is_unreadable and self._answered_at <= errors.since
+        if is_away and is_long and errors.count >= MAX_TRIES and not self._is_last_attempt:
+            raise error
         if (errors.count >= MAX_TRIES and (do_others_succeed or is_long)) or (is_unreadable and is_long):
             # Only where others succeed is it this item that is refused, for good.
             error.transient = error.transient or not do_others_succeed

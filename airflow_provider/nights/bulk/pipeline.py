@@ -72,7 +72,7 @@ class Pipeline(Generic[I]):
         self.counts = Counts(item.state for item in self.items)
         self.jobs: dict[str, list[I]] = {}  # in flight; a service may give one job to equal items
         self.refreshes = RefreshCheck({}, UNCHANGED_SECONDS)
-        self.retries = RetryTracker(run.concurrency, run.clock)
+        self.retries = RetryTracker(run.concurrency, run.clock, is_last_attempt=run.is_last_attempt)
         self.retry_log = RetryLog(steps.noun, run.log)
         self.is_past_deadline = False  # from the deadline on only results are fetched
         self.has_changed = asyncio.Event()
@@ -408,6 +408,7 @@ class Pipeline(Generic[I]):
                 self._fail(item, update)
         else:
             self.active_at = self._run.clock()
+            self.retries.record_answer()
             for item in items:
                 try:
                     self._on_record(item, update)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -23,6 +24,7 @@ from airflow_provider.waiting.rules import is_refusal
 REVIEW = "compliance_review"
 PENDING, RECORDED = "pending", "recorded"  # outcomes of a decision: to be sent, or not
 SENT = ("sent", UNCERTAIN)
+OUTAGE_PAUSE_SECONDS, MAX_OUTAGE_CHECKS = 60.0, 150  # in a worker, where a task can't be retried
 NO_DECISION, EXPIRED = UNDECIDED
 FEEDBACK_FIELDS = ("expert_id", "rational_feedback", "assessment_response_id", "category_feedback")
 
@@ -97,6 +99,8 @@ class ReviewState(Outbox):
 
     def send_all(self, hook: Any) -> list[str]:
         """Send what is not sent yet; return which feedback the service refused, and why."""
+        if any(_key_of(row) not in self.sent for row in self.feedback):
+            self._await_service(hook)
         refused: list[str] = []
         later: list[partial[None]] = []
         for row in self.feedback:
@@ -139,11 +143,31 @@ class ReviewState(Outbox):
                 "others."
             ) from error
         self._is_failing = True
-        try:
-            hook.list_frameworks()
-        except ComplianceError as outage:
-            if outage.transient:
-                raise
+        _check_service(hook)
+
+    def _await_service(self, hook: Any) -> None:
+        """Raise in an outage, before a feedback is sent of which no one would know whether it has arrived.
+
+        Where nothing is stored, there is no retry: so wait here.
+        """
+        for _ in range(0 if self.is_persistent else MAX_OUTAGE_CHECKS):
+            try:
+                _check_service(hook)
+            except ComplianceError as outage:
+                self._log.warning("Nothing is sent yet: %s", outage)
+                time.sleep(OUTAGE_PAUSE_SECONDS)
+            else:
+                return
+        _check_service(hook)
+
+
+def _check_service(hook: Any) -> None:
+    """Raise a transient error if the service does not answer."""
+    try:
+        hook.list_frameworks()
+    except ComplianceError as outage:
+        if outage.transient:
+            raise
 
 
 def _key_of(decision: Mapping[str, Any]) -> str:

@@ -13,9 +13,9 @@ from airflow_provider.nights.bulk.items import PENDING, READY, ItemState
 class Errors:
     """The errors of some items, on a clock that a story moves."""
 
-    def __init__(self, concurrency: int = 4) -> None:
+    def __init__(self, concurrency: int = 4, *, is_last_attempt: bool = False) -> None:
         self.now = 1000.0
-        self.tracker = RetryTracker(concurrency, lambda: self.now)
+        self.tracker = RetryTracker(concurrency, lambda: self.now, is_last_attempt=is_last_attempt)
 
     def meet(self, error: exc.ComplianceError, key: str, step: object = "submit") -> float | str:
         """Let a step of an item meet an error; return the delay until its retry, or how that ends.
@@ -37,6 +37,8 @@ class Errors:
                     self.now += float(seconds)
                 case ["success", key, *ago]:  # started so many seconds before
                     self.tracker.record_success("submit", key, self.now - float(ago[0] if ago else 0))
+                case ["answer"]:
+                    self.tracker.record_answer()
                 case ["fetched", key]:
                     self.tracker.record_success("fetch", key, self.now)
                 case ["earlier"]:
@@ -66,7 +68,12 @@ class Errors:
         "fault a: 2; wait 1000; success b; fault a: 6",  # two errors are not enough
         # Without a sign that others succeed it is retried for five minutes.
         "fault a: 2; fault a: 6; fault a: 18; fault a: 54; fault a: 120; wait 299.9; fault a: 120",
-        "fault a: 2; fault a: 6; wait 300; fault a: fails",
+        "fault a: 2; fault a: 6; wait 300; answer; fault a: fails",  # the service is there
+        "fault a: 2; fault a: 6; wait 1; fetched b; wait 299; fault a: fails",
+        # If the service has not answered at all, it is away: the attempt ends, and the next one goes on.
+        "fault a: 2; fault a: 6; wait 300; fault a: ends",
+        "answer; fault a: 2; fault a: 6; wait 300; fault a: ends",
+        "fault a: 2; wait 300; fault a: 6; fault a: ends",
         "fault a: 2; fetched b; fault a: 6; fault a: 18",  # another step says nothing
         # Errors before a success are forgotten.
         "fault a: 2; fault a: 6; success a; wait 1; success b; fault a: 2; fault a: 6",
@@ -94,6 +101,11 @@ class Errors:
 )
 def test_an_item_is_retried_until_it_is_clear_who_is_to_blame(story: str) -> None:
     Errors().play(story)
+
+
+def test_last_attempt_gives_up_what_an_outage_has_left() -> None:
+    """Else all that was done would be in no manifest."""
+    Errors(is_last_attempt=True).play("fault a: 2; fault a: 6; wait 300; fault a: fails")
 
 
 @pytest.mark.parametrize(("concurrency", "many"), [(1, 12), (4, 12), (5, 15)])

@@ -139,7 +139,7 @@ def test_a_review_starts_without_a_form_and_keeps_what_was_recorded() -> None:
 
 def test_what_was_sent_stays_when_a_form_is_answered_again() -> None:
     store = StateStore()
-    first, hook = state(store), SimpleNamespace(submit_feedback=lambda **_: None)
+    first, hook = state(store), SimpleNamespace(submit_feedback=lambda **_: None, list_frameworks=list)
     first.record_answer([row(1), row(2)], is_answered=True)
     resumed = state(store)  # in another process
     assert resumed.send_all(hook) == []
@@ -160,7 +160,7 @@ def test_the_log_says_what_was_sent_and_what_may_have_been(caplog: pytest.LogCap
     first.record_answer([row(1), row(2), row(3)], is_answered=True)
     store.set(f"{SENT}_2", {"outcome": "sending"})
     store.set(f"{SENT}_3", {"outcome": "sent"})
-    first.send_all(SimpleNamespace(submit_feedback=lambda **_: None))
+    first.send_all(SimpleNamespace(submit_feedback=lambda **_: None, list_frameworks=list))
     assert [record.message for record in caplog.records] == [
         "Sent feedback on response 1.",
         "Not sending feedback on response 2 again: it may have arrived.",
