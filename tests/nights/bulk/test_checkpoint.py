@@ -70,10 +70,6 @@ def write_lines(path: Path, *records: Any) -> None:
     path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
 
 
-def write_manifest(folder: Path, *rows: Any) -> None:
-    write_lines(folder.parent / "out" / MANIFEST, *rows)
-
-
 # -- records
 
 

@@ -75,7 +75,6 @@ EVENTS = st.sets(
     )
 )
 STEPS = ("_render_again", "_write_table", "_update_entries", "_mark_salts", "_remove_lists", "_remove_parts")
-SALT = re.compile(r'name="salt" content="([0-9a-f]{32})"')
 FOREIGN = {
     "notes.txt": "Anna said so.",
     "dt=2026-03-01/export.jsonl": json.dumps({"source": TARGETS[0]}) + "\n",

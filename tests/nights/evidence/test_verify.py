@@ -259,10 +259,6 @@ def test_a_destination_with_an_empty_name_in_it_is_below_the_root(tmp_path: Path
     assert statuses(verify(uri=tmp_path / "a")[1]) == ["CHANGED"]
 
 
-def root_location(root: Path) -> Location:
-    return Location(f"file://{root}")
-
-
 @pytest.mark.parametrize("damage", [flip, Path.unlink])
 def test_objects_of_replaced_revisions_are_compared(
     tmp_path: Path, verify: Verify, damage: Callable[[Path], None]
