@@ -80,7 +80,7 @@ screenshots: $(READY) ## pictures for the documentation, in docs/images
 bench: $(READY) ## memory, throughput and import time, printed as ratios
 	.venv/bin/python -m benchmarks $(ARGS)
 
-bench-compare: $(READY) ## two commits and bare scripts, alternating: make bench-compare BASE=<commit> ARGS='--only verify'
+bench-compare: $(READY) ## two commits and bare scripts, alternating: make bench-compare BASE=<commit> ARGS='--only ingest'
 	.venv/bin/python -m benchmarks.compare $(BASE) $(ARGS)
 
 mutants: $(READY) ## mistakes put into the code, to see whether tests notice them; ARGS=client/exchange for one module

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import assess, ingest, publishing, verify
+from benchmarks import assess, ingest, publishing
 from benchmarks.harness import Result, Service, options, table
 
 ROOT = Path(__file__).parent.parent
@@ -38,7 +38,6 @@ SCENARIOS: dict[str, Callable[[float], dict[str, Result]]] = {
     "assess-1.5s": lambda scale: _assess(scale, 1.5),
     "assess-30s": lambda scale: _assess(scale, 30.0),
     "publishing": lambda scale: publishing.run(round(publishing.DOCUMENTS * scale))[0],
-    "verify": lambda scale: verify.run(round(verify.TEXTS * scale)),
 }
 
 

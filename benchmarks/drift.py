@@ -6,34 +6,15 @@ look. False alarms are counted, and the nights from a change until it is named.
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from benchmarks.harness import judge, options, table
-from tests.nights.assess.test_agreement import Answer, Watch, noisy, steady
+from tests.nights.assess.test_agreement import Answer, Watch, noisy, steady, undecided
 
 NIGHTS = 30  # of a run
 FIRST = 5  # night with a change
-
-
-def undecided(frameworks: int, criteria: int, *, together: bool = False) -> Callable[[int], Answer]:
-    """Return a judge that tosses a coin on some criteria of three documents, perhaps one coin for all."""
-
-    def make(seed: int) -> Answer:
-        numbers, coins = random.Random(seed), dict[tuple[int, int], int]()
-
-        def answer(night: int, document: int, framework: int, criterion: int) -> int:
-            said = steady(night, document, framework, criterion)
-            if document >= 3 or framework >= frameworks or criterion >= criteria:
-                return said
-            if together:
-                return (said + coins.setdefault((night, document), numbers.randint(0, 1))) % 3
-            return (said + numbers.randint(0, 1)) % 3
-
-        return answer
-
-    return make
 
 
 def changed(is_other: Callable[[int, int, int], bool]) -> Answer:
@@ -44,11 +25,11 @@ def changed(is_other: Callable[[int, int, int], bool]) -> Answer:
 
 
 QUIET: dict[str, tuple[float, Callable[[int], Answer]]] = {
-    "errs in one answer of twenty": (0.001, lambda seed: noisy(0.05, seed)),
-    "tosses a coin on three documents": (0.01, undecided(3, 6)),
-    "the same, all criteria with one coin": (0.01, undecided(3, 6, together=True)),
-    "tosses it on one framework of three": (0.01, undecided(1, 6)),
-    "tosses it on one criterion of three": (0.01, undecided(1, 1)),
+    "errs in one answer of twenty": (0.001, partial(noisy, 0.05)),
+    "tosses a coin on three documents": (0.01, undecided),
+    "the same, all criteria with one coin": (0.01, partial(undecided, is_one_coin=True)),
+    "tosses it on one framework of three": (0.01, partial(undecided, frameworks=1)),
+    "tosses it on one criterion of three": (0.01, partial(undecided, frameworks=1, criteria=1)),
 }
 SLOW: dict[str, tuple[int, Answer]] = {
     "one document after the other, every third night": (

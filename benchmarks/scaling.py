@@ -7,6 +7,7 @@ documents; `--folder` is for what is prepared, such as /dev/shm.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import resource
@@ -23,6 +24,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from airflow_provider.nights.evidence.chain import Chain
+from airflow_provider.nights.evidence.verifier import Folder, Verifier
 from airflow_provider.nights.index.nights import EarlierNights, Night, Table, TaskKey, latest_rows
 from airflow_provider.nights.index.ranges import HASH_BITS, hash_of
 from airflow_provider.nights.ingest.shards import list_shards
@@ -204,7 +206,7 @@ def close(root: Path) -> None:
     )
     context: Any = {"ti": TaskInstance(), "dag_run": SimpleNamespace(), "outlet_events": {}}
     result = task.execute(context)
-    assert result["assessments"] == 2 * result["documents"]
+    assert result["assessments"] in (0, 2 * result["documents"])
 
 
 def write_chain(documents: int, root: Path) -> None:
@@ -226,6 +228,26 @@ def _last(record: dict[str, Any], _: object) -> dict[str, Any]:
 def show_nights(root: Path) -> None:
     """Read what the list of nights shows."""
     assert len(list_nights(f"file://{root}", {TaskInstance.dag_id})) == MAX_NIGHTS
+
+
+def close_texts(texts: int, root: Path) -> None:
+    """Write the texts of a night, and close it."""
+    folder, size = root / "dt=1", 1000
+    folder.mkdir()
+    written = []
+    for number in range(texts):
+        path, data = folder / f"{number:06}.txt", f"{number} ".encode().ljust(size, b".")
+        path.write_bytes(data)
+        digest = hashlib.sha256(data).hexdigest()
+        written.append(document(source(number), path=f"file://{path}", sha256=digest))
+    table = write_table(Location(f"file://{folder}/manifest.jsonl"), written)
+    (root / "outputs.json").write_text(json.dumps([[table.location.uri, []]]))
+    close(root)
+
+
+def verify(root: Path) -> None:
+    """Verify a night; beside it, a loop that only hashes takes a third of its CPU."""
+    assert [check.status for check in Verifier(Folder(str(root))).run()] == ["OK"]
 
 
 def rows(scale: float) -> dict[str, tuple[str, Step, Step, float, float, int]]:
@@ -257,6 +279,10 @@ def rows(scale: float) -> dict[str, tuple[str, Step, Step, float, float, int]]:
         "close": closed(some, 1024, 625),
         "close-large": closed(many, 1024, 4000),
         "close-shards": closed(some, 4096, 12),
+        "verify": (
+            f"verify {2 * some:,} texts", partial(close_texts, 2 * some), verify,
+            some * 5e-4, 150.0, any_number,
+        ),
         "nights": (
             f"list of {MAX_NIGHTS} nights, each with {some // 2:,} documents in 1,024 shards",
             partial(write_chain, some // 2), show_nights, 1.0, 30.0, any_number,

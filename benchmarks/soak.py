@@ -13,14 +13,13 @@ import hashlib
 import json
 import os
 import random
-import signal
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -96,38 +95,27 @@ def _round(
 
 def _attempt(sources: list[str], prefix: str, concurrency: int, seconds: float) -> bool:
     """Run the operator for some seconds; return whether it had to be killed."""
-    pid = os.fork()  # all is imported, and nothing runs here: as fresh as a new process, and much faster
-    if not pid:
-        _ingest(sources, prefix, concurrency)
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            if code := os.waitstatus_to_exitcode(status):
-                raise ViolationError(f"an attempt ended by itself with {code}")
-            return False
-        time.sleep(0.005)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return True
+    # All is imported, and nothing runs here: a fork is as fresh as a new process, and much faster.
+    process = get_context("fork").Process(target=_ingest, args=(sources, prefix, concurrency))
+    process.start()
+    process.join(seconds)
+    is_killed = process.is_alive()
+    process.kill()
+    process.join()
+    if process.exitcode and not is_killed:
+        raise ViolationError(f"an attempt ended by itself with {process.exitcode}")
+    return is_killed
 
 
 def _ingest(sources: list[str], prefix: str, concurrency: int) -> None:
     from airflow_provider.operators.ingest import ComplianceIngestOperator
 
-    code = 1
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # its log
-        task = ComplianceIngestOperator(
-            task_id="ingest", sources=sources, destination=prefix, concurrency=concurrency
-        )
-        context: Any = {"ti": TaskInstance()}
-        task.execute(context)
-        code = 0
-    except BaseException as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-    finally:
-        os._exit(code)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # its log
+    task = ComplianceIngestOperator(
+        task_id="ingest", sources=sources, destination=prefix, concurrency=concurrency
+    )
+    context: Any = {"ti": TaskInstance()}
+    task.execute(context)
 
 
 def _check(folder: Path, sources: list[str]) -> None:
