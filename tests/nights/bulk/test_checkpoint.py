@@ -170,7 +170,8 @@ def test_segments_that_can_t_be_removed_are_a_warning(
     with monkeypatch.context() as patch:
         patch.setattr(type(checkpoint.work_folder.fs), "rm", denied)
         asyncio.run(write(checkpoint, *(document(number) for number in range(SEGMENTS + 2))))
-        assert "Could not remove segments of the journal" in caplog.text
+        (warning,) = caplog.messages
+        assert str(folder) in warning
         assert len(segments(folder)) == SEGMENTS + 2
     publish(checkpoint, [])
     assert not segments(folder)
