@@ -17,8 +17,8 @@
     ├── ComplianceAssessError       *    more assessments failed than allowed; the others are written
     ├── ComplianceVanishedError          more documents vanished since the previous night than allowed
     ├── ComplianceInterruptedError  *    the task was stopped before it was done
-    ├── ComplianceSupersededError        a newer attempt of the task has taken over
-    ├── ComplianceStateError             what an earlier attempt has stored is damaged
+    ├── ComplianceSupersededError        a newer attempt of the task took over
+    ├── ComplianceStateError             what an earlier attempt stored is damaged
     ├── ComplianceStorageError      *    a store could not be written or read
     │   └── ComplianceStorageDeniedError missing bucket, no permission, no credentials, invalid path
     └── ComplianceHttpError              an error response; see `status` and `body` (truncated)
@@ -72,7 +72,7 @@ class ComplianceReadError(ComplianceError):
 class ComplianceAuthError(ComplianceError):
     """The identity provider or the service refuses the credentials; transient if it may be a gateway.
 
-    :cvar has_fresh_token: the identity provider has accepted the login, and the service refuses its token
+    :cvar has_fresh_token: the identity provider accepted the login, and the service refuses its token
     """
 
     has_fresh_token = False
@@ -137,7 +137,7 @@ class ComplianceInterruptedError(ComplianceError):
 
 
 class ComplianceSupersededError(ComplianceError):
-    """A newer attempt of the task has taken over, so this one must stop without a retry."""
+    """A newer attempt of the task took over, so this one must stop without a retry."""
 
     @classmethod
     def by(cls, newer: Mapping[str, object]) -> Self:
@@ -149,7 +149,7 @@ class ComplianceSupersededError(ComplianceError):
 
 
 class ComplianceStateError(ComplianceError):
-    """What an earlier attempt of the task has stored is damaged; the message says where it is."""
+    """What an earlier attempt of the task stored is damaged; the message says where it is."""
 
 
 class ComplianceStorageError(ComplianceError):

@@ -167,7 +167,7 @@ def compliance_night(
         close = ComplianceCloseNightOperator(task_id="close", outlets=outlets, **closing)
         tasks: list[Any] = [ingest, assess, close, *([judge] if judge else ())]
         if review and HAS_FORMS:
-            # What one shard has left out does not keep experts from the others.
+            # What one shard left out does not keep experts from the others.
             forms: Any = task(task_id="group_findings", trigger_rule="all_done")(group_findings)(
                 assess.output, only=review, **{"limit": MAX_REVIEWED, **given["group_findings"]}
             )
@@ -243,7 +243,7 @@ class _ListDocumentsOperator(BaseOperator):
 
 
 class _AssessShardOperator(ComplianceAssessOperator):
-    """Assess a shard, if its documents were ingested and the judge has decided."""
+    """Assess a shard, if its documents were ingested and the judge decided."""
 
     @property
     def topic(self) -> object:

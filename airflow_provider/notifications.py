@@ -29,7 +29,7 @@ from airflow_provider.storage.names import (
     safe,
 )
 
-MAX_DEPTH = 4  # of folders such as dt=2026-01-01/run=x below a root
+MAX_DEPTH = 4  # folders such as dt=2026-01-01/run=x below a root
 MAX_REASON_CHARS = 500
 MAX_SHOWN = 2  # stuck or failed items of a kind
 
@@ -51,7 +51,7 @@ class ComplianceProgressNotifier(BaseNotifier):
         self.destination = destination
         self.stuck_after = stuck_after
         given: Any = context or {}
-        if isinstance(run := given.get("dag_run"), Mapping):  # of a deadline alert
+        if isinstance(run := given.get("dag_run"), Mapping):  # a deadline alert
             given |= {"dag_id": run["dag_id"], "run_id": run["dag_run_id"]}
         self.context = given
 

@@ -10,7 +10,7 @@ OBJECT_STORAGE = "Object storage"  # any store that Airflow's ObjectStoragePath 
 HOOK_CLASS = "airflow_provider.hooks.compliance.ComplianceHook"
 HOOK_NAME = "Document compliance"
 CONNECTION_TYPE = "compliance"
-PAGES_PREFIX = "/compliance"  # of the URLs of the pages inside Airflow
+PAGES_PREFIX = "/compliance"  # for the URLs of the pages inside Airflow
 
 
 def _field(label: str, description: str, kind: str = "string", **schema: Any) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def find_above(location: Location, folder: str) -> Location | None:
 
 
 def as_uri(path: str) -> str:
-    """Return a path as a URI; of what a task has written and logged, the root or destination of it."""
+    """Return a path as a URI; of what a task wrote and logged, the root or destination of it."""
     if not path.strip():
         raise ComplianceInputError("A path is empty: give a URI or a local path.")
     if ".." in path.split("/"):
@@ -120,7 +120,7 @@ def asking_airflow() -> Iterator[None]:
     logging.disable(max(disabled, logging.INFO))
     sys.stdout.flush()
     saved = os.dup(STDOUT)
-    os.dup2(STDERR, STDOUT)  # of the whole process: Airflow may have opened its log before
+    os.dup2(STDERR, STDOUT)  # in the whole process: Airflow may have opened its log before
     try:
         with redirect_stdout(sys.stderr):
             yield

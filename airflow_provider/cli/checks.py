@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from airflow_provider.exceptions import ComplianceError
 
 OK, WARNING, PROBLEM = "OK", "WARNING", "PROBLEM"
-UNKNOWN_ID = str(uuid.UUID(int=0))  # of no job
+UNKNOWN_ID = str(uuid.UUID(int=0))  # no job has it
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from airflow_provider.cli.options import COMMANDS, Command
 DESCRIPTION = "Check a connection, and inspect what tasks left behind."
 GOOD, FOUND, FAILED = 0, 1, 2  # exit codes; argparse ends wrong usage with 2, too
 INTERRUPTED = 130
-MAX_CELL_CHARS = 200  # of a table
+MAX_CELL_CHARS = 200  # for a table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""`failures`: the documents that have failed in the latest night, with the reason."""
+"""`failures`: the documents that failed in the latest night, with the reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIELDS = ("night", "nights", "since", "document", "framework", "reason")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what has failed."""
+    """Print what failed."""
     found = list(_find_failed(open_nights(options)))
     if options.json:
         for failure in found:

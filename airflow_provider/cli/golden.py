@@ -1,4 +1,4 @@
-"""`golden`: propose golden documents, made from what experts have decided in reviews."""
+"""`golden`: propose golden documents, made from what experts decided in reviews."""
 
 from __future__ import annotations
 

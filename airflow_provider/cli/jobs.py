@@ -31,7 +31,7 @@ from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
 from airflow_provider.waiting.results import PollResult
 
 MAX_SHOWN = 50
-CONCURRENCY = 8  # of cancels
+CONCURRENCY = 8  # cancels at a time
 EXPIRED_SECONDS = 3600.0  # after its end, from which on a lease has expired by every clock
 ORPHAN, UNCLEAR, IN_FLIGHT = "orphan", "unclear", "in flight"
 # By what the service says.
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class JournaledJob:
-    """A job that tasks have left: in flight, or failed.
+    """A job that tasks left: in flight, or failed.
 
     :param kind: noun of its kind
     :param tasks: the task instances that have it in their journals, and until when each may wait for it
@@ -67,7 +67,7 @@ class JournaledJob:
         return f"{first} and {len(others)} more" if others else first
 
     def set_state(self, result: PollResult) -> None:
-        """Set the state by what a poll has returned."""
+        """Set the state by what a poll returned."""
         if isinstance(result, Exception):
             self.why = str(result)
             return
@@ -88,7 +88,7 @@ class JournaledJob:
 class Journals:
     """What the journals and manifests at a destination say.
 
-    :param account: of the connection; jobs of other ones are only counted
+    :param account: the account of the connection; jobs of other ones are only counted
     """
 
     def __init__(self, destination: Location, account: str) -> None:
@@ -148,7 +148,7 @@ def run(options: argparse.Namespace) -> int:
 async def _cancel_and_poll(hook: ComplianceHook, jobs: Sequence[JournaledJob], named: set[str]) -> None:
     """Cancel the named jobs, and set the states of all.
 
-    A job that has completed is left alone, because cancelling deletes it.
+    A job that completed is left alone, because cancelling deletes it.
     """
     async with await hook.get_async_conn() as client:
         for kind in (JOBS, ASSESSMENTS):

@@ -18,7 +18,7 @@ from airflow_provider.nights.severity import CATEGORIES
 
 MAX_DEPTH = 3
 WORD = re.compile(r"[^\W\d_][^\W\d_ -]*([ _-][^\W\d_]+){0,3}")  # never an id or a token
-PART = re.compile(rf"({WORD.pattern}|v[0-9]+|{{assessment_id}})?")  # of a path
+PART = re.compile(rf"({WORD.pattern}|v[0-9]+|{{assessment_id}})?")  # for a path
 # Names that services use, in the order of preference; case and separators do not count.
 NAMES = {
     "uuid": "uuid id jobid contentid documentid processingid requestid ticketid ticket number no key",
@@ -90,8 +90,8 @@ def read_json(response: HttpResponse) -> Any:
 class Learned:
     """Extras of a connection that grow with each answer.
 
-    :param profile: of the connection
-    :param endpoints: of the connection
+    :param profile: the profile of the connection
+    :param endpoints: the endpoints of the connection
     """
 
     def __init__(self, profile: Profile, endpoints: Endpoints) -> None:

@@ -25,7 +25,7 @@ from airflow_provider.client.settings import Endpoints, Settings
 from airflow_provider.redaction.text import mask
 
 FORMAT = 1
-MAX_ITEMS = 20  # of a list
+MAX_ITEMS = 20  # for a list
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)?")
 TYPES = {
     *("application/json", "application/problem+json", "application/octet-stream", "text/plain", "text/html")
@@ -57,7 +57,7 @@ def write_recording(
 ) -> None:
     """Write a recording as JSON Lines: the extras, then an answer per line.
 
-    :param ids: of the job and of the assessment
+    :param ids: the ids of the job and of the assessment
     """
     redactor = _Redactor(ids, urlsplit(settings.base_url).path)
     extras = {"format": FORMAT, "extra": redactor.extras(learned)}
@@ -70,7 +70,7 @@ def write_recording(
 class _Redactor:
     """Replaces all that is not known to be harmless.
 
-    :param ids: of the job and of the assessment
+    :param ids: the ids of the job and of the assessment
     :param base: path of the base URL
     """
 

@@ -74,7 +74,7 @@ class LearningClient(ComplianceClient):
 class Trial:
     """Sends a document through the service, and learns what the connection has to say.
 
-    :param settings: of the connection
+    :param settings: the settings of the connection
     :param file: the document
     :param framework: to assess the document by: id, code name or name; empty to assess nothing
     """
@@ -83,7 +83,7 @@ class Trial:
         self.settings, self._file, self._framework = settings, file, framework
         self.client = LearningClient(settings)
         self.learned = self.client.learned
-        self.ids: dict[str, str] = {}  # of the job and of the assessment
+        self.ids: dict[str, str] = {}  # of the job and the assessment
         self._frameworks: list[Framework] = []
 
     def run(self) -> Iterator[Check]:

@@ -14,7 +14,7 @@ from airflow_provider.nights.evidence.verifier import NIGHTS, RECORD_NAME, Check
 
 NUMBERS = ("manifests", "objects", "bytes", "replaced_by", "absent")
 
-# Of records: who has added them, why, and how much they concern.
+# Of records: who added them, why, and how much they concern.
 DESCRIBED = ("kind", "by", "reason", "dag_id", "task_id", "revision", "documents", "jobs", "left")
 
 

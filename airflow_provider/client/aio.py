@@ -166,7 +166,7 @@ class AsyncComplianceClient(BaseClient):
             connector=_Connector(ssl=context),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds),
             cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=["Content-Type"],  # of a request without a body
+            skip_auto_headers=["Content-Type"],  # for a request without a body
             read_bufsize=CHUNK_BYTES,
             auto_decompress=False,
             max_line_size=MAX_HEADER_BYTES,
@@ -244,14 +244,14 @@ class _StallTimeout:
             self.limit.reschedule(None if seconds is None else asyncio.get_running_loop().time() + seconds)
 
 
-_stall: ContextVar[_StallTimeout] = ContextVar("stall")  # of the request that this task sends
+_stall: ContextVar[_StallTimeout] = ContextVar("stall")  # for the request that this task sends
 
 
 class _Connector(aiohttp.TCPConnector):
     """Starts the clock of a request once it has left the queue of the connection pool.
 
     Not by tracing, which calls a dozen signals for each request. And uses no connection again on which an
-    answer has arrived without a request.
+    answer arrived without a request.
     """
 
     async def connect(self, *args: Any, **kwargs: Any) -> Any:
@@ -313,7 +313,7 @@ async def _read_body(
 ) -> None:
     """Read a whole body, with a timeout; what comes before an error is in `content`, too."""
     body = response.content
-    if body.is_eof():  # it has arrived with its headers: there is nothing to wait for
+    if body.is_eof():  # it arrived with its headers: there is nothing to wait for
         for piece in decoder.feed(body.read_nowait()):
             content += piece
     else:

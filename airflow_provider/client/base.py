@@ -42,8 +42,8 @@ from airflow_provider.exceptions import ComplianceError
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 REFRESH_TIMEOUT_SECONDS = 900.0  # after that, the leader of a refresh is presumed dead
-PRECISION_SECONDS = 2.0  # of a `Date`, which has whole seconds and has travelled
-MAX_SKEW_SECONDS = 60.0  # of this machine, before a warning
+PRECISION_SECONDS = 2.0  # for a `Date`, which has whole seconds and was under way
+MAX_SKEW_SECONDS = 60.0  # for this machine, before a warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +147,11 @@ class TokenProvider:
 class ServiceClock:
     """The time at the service, as the `Date` of its responses tells it.
 
-    Until the first response it is the time of this machine. What other machines have written, such as when
+    Until the first response it is the time of this machine. What other machines wrote, such as when
     they submitted a job, is compared with this time: their clocks may differ by hours.
 
-    :param url: of the service, for the warning
-    :ivar is_known: the service has told its time
+    :param url: the URL of the service, for the warning
+    :ivar is_known: the service told its time
     """
 
     def __init__(self, url: str) -> None:
@@ -192,7 +192,7 @@ class ServiceClock:
 class SharedState:
     """State shared by all clients with equal settings.
 
-    :param settings: of all these clients
+    :param settings: the settings of all these clients
     :param store: shares the tokens with other processes
     """
 
@@ -202,7 +202,7 @@ class SharedState:
         self.batch = BatchLimit(settings.batch_size)
         self.service_pause, self.token_pause = ThrottlePause(), ThrottlePause()
         self.clock = ServiceClock(settings.base_url)
-        # An authorized call has succeeded in this process: the credentials are good, and a 401 is transient.
+        # An authorized call succeeded in this process: the credentials are good, and a 401 is transient.
         self.has_worked = False
         _process_bound.add(self)
 
@@ -360,12 +360,12 @@ class BaseClient(ABC):
 
     @property
     def throttlings(self) -> int:
-        """How often the service has throttled this process."""
+        """How often the service throttled this process."""
         return self._shared.service_pause.count
 
     @property
     def has_worked(self) -> bool:
-        """Whether an authorized call with these settings has succeeded in this process."""
+        """Whether an authorized call with these settings succeeded in this process."""
         return self._shared.has_worked
 
     @property

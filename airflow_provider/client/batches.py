@@ -19,8 +19,8 @@ from airflow_provider.exceptions import (
 )
 
 LOWER_SECONDS = 3600.0  # after a batch was refused because of its size
-SMALL_BATCH = 16  # of these are in a full one
-MAX_ASKED_ALONE = 4  # of those missing in the answer to a batch; more are asked for in a batch again
+SMALL_BATCH = 16  # a full one has as many of these
+MAX_ASKED_ALONE = 4  # jobs missing in a batch response; more are requested in a batch again
 TOO_LARGE = frozenset({413, 414, 431})
 MALFORMED = 400
 

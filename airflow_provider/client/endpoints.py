@@ -102,7 +102,7 @@ def get_batch(uuids: Iterable[str]) -> Call[list[ContentJob]]:
         # Validate only requested records: a broken service may send any number.
         for job in read_models(response, ContentJob, is_requested):
             if job.uuid not in found or (job.status.is_final and not found[job.uuid].status.is_final):
-                found[job.uuid] = job  # of several records, the first that is final
+                found[job.uuid] = job  # the first final one of several records
         return list(found.values())
 
     return Call(

@@ -57,7 +57,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 MAX_BACKOFF_SECONDS = 30.0
-MAX_PAUSE_SECONDS = 3600.0  # of a Retry-After; the service is asked again after that
+MAX_PAUSE_SECONDS = 3600.0  # for a Retry-After; the service is asked again after that
 LOG_SECONDS = 10.0  # for which the same retry of other calls is not news
 USER_AGENT = f"airflow-provider-compliance/{__version__}"
 
@@ -111,7 +111,7 @@ class Exchange(Generic[T]):
     :param call: the call
     :param settings: URLs, timeouts and retry limits
     :param pause: the throttle pause shared with other calls to the same server
-    :param has_worked: an authorized call has succeeded before, so these credentials are good
+    :param has_worked: an authorized call succeeded before, so these credentials are good
     :param observer: is told of every outcome
     :param clock: monotonic time
     :param jitter: random numbers in [0, 1)
@@ -306,7 +306,7 @@ class Exchange(Generic[T]):
         error.has_fresh_token = True
         if not self.has_worked:
             raise error
-        # A gateway with stale keys refuses good tokens for a while; it has forwarded nothing.
+        # A gateway with stale keys refuses good tokens for a while; it forwarded nothing.
         error.transient = True
         return self._retry("a fresh token was refused (401)", error)
 

@@ -133,7 +133,7 @@ def _find_records(results: Any, names: Names, depth: int) -> list[dict[str, Any]
 def find_part(answer: Any, number: int, inner: Collection[str] = (), depth: int = MAX_DEPTH + 1) -> str:
     """Return the field that says that an answer is a part of what was asked for; else an empty string.
 
-    :param number: of records in it
+    :param number: the number of records in it
     :param inner: names of objects that contain them
     """
     if not isinstance(answer, Mapping) or not depth:

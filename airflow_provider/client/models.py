@@ -137,7 +137,7 @@ class Framework(WireModel):
     def _keep_raw(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         framework = handler(data)
         if isinstance(data, dict):
-            framework.raw.clear()  # of a field that the service calls so, too
+            framework.raw.clear()  # the service may have a field `raw`
             framework.raw.update(data)
         return framework
 

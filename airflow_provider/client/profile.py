@@ -47,7 +47,7 @@ class Profile:
     """Maps answers of the service to those of the contract; what it does not name stays as it is.
 
     :param fields: names in the contract, each with what the service may call it; a dot leads into an object
-    :param words: of `status` and `category`, in lower case, each with the word of the contract
+    :param words: words of `status` and `category`, in lower case, each with the word of the API specification
     :param lists: fields in which the service wraps a list
     """
 

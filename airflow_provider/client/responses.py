@@ -28,7 +28,7 @@ class UnconfirmedRedirectError(ComplianceProtocolError):
 def read_nothing(response: HttpResponse) -> None:
     """Accept any successful response, for which the contract defines no body, unless it is about an error."""
     record = read_object(response, strict=False)
-    if record.get("error") and not record.get("uuid"):  # a job that has failed has both
+    if record.get("error") and not record.get("uuid"):  # a job that failed has both
         raise ComplianceProtocolError(
             f"{response.url} returned {response.status} with an error{error_message(response)}."
         )

@@ -42,7 +42,7 @@ CLIENT_ERRORS = frozenset(
 OAUTH_ERRORS = CLIENT_ERRORS | {"access_denied", "invalid_grant", "invalid_request"}
 OUTAGES = frozenset({"server_error", "temporarily_unavailable"})
 REFUSAL_CACHE_SECONDS = 300.0  # a refused password is not tried again: accounts get locked
-UNCONFIRMED_REFUSAL_SECONDS = 60.0  # of a refusal without an OAuth error, which a gateway may have sent
+UNCONFIRMED_REFUSAL_SECONDS = 60.0  # for a refusal without an OAuth error, which a gateway may have sent
 CROWD_SECONDS = 5.0  # a page in place of the token endpoint is for all who ask at the same time
 ACCEPTED_SECONDS = 60.0  # after a good login, other processes need not take turns
 # Longer than a login takes; a process that holds the lock for longer is stopped, or waits for a retry.
@@ -50,7 +50,7 @@ LOCK_TIMEOUT_SECONDS = 60.0
 MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.02, 0.5
 # A file system may hang; in a forked child, so may a lock inside OpenSSL. On a busy host it is just slow.
 LOCAL_IO_SECONDS = 60.0
-MAX_CLOCK_SKEW_SECONDS = 5.0  # of a snapshot from the future; beyond that, a clock was set back
+MAX_CLOCK_SKEW_SECONDS = 5.0  # for a snapshot from the future; beyond that, a clock was set back
 _NAME = "{name}"  # in a snapshot, stands for the connection, which differs between processes
 
 
@@ -80,7 +80,7 @@ class AccessToken:
 
     :param secret: the token
     :param renew_at: when to renew it, in monotonic time
-    :param is_adopted: another process has obtained it, at an unknown time
+    :param is_adopted: another process obtained it, at an unknown time
     """
 
     secret: SecretStr
@@ -236,7 +236,7 @@ class TokenCache:
                 refusal = ComplianceAuthError(f"{message} {hint}"), self._clock() + left
                 refusal[0].transient = record["transient"]
         except (KeyError, TypeError, ValueError):
-            return  # of another version of this provider
+            return  # written by another version of this provider
         self._refusal, self.version = refusal, record["version"]
         if self.shares_tokens:
             self._tokens, self.is_shared = tokens, True
@@ -341,7 +341,7 @@ def renew_with_store(
     clock: Callable[[], float] = time.monotonic,
     jitter: Callable[[], float] = random.random,
 ) -> Generator[Step, Any, AccessToken]:
-    """Take over what another process has saved, or renew under the lock.
+    """Take over what another process saved, or renew under the lock.
 
     Without `share_tokens`, only logins take turns, until one was good: a wrong password is tried once.
 
@@ -350,7 +350,7 @@ def renew_with_store(
     """
     if not cache.shares_tokens and (token := (yield from cache.refresh())):
         return token
-    # Spread: with a wrong password, all processes that have waited would lock the account together.
+    # Spread: with a wrong password, all processes that waited would lock the account together.
     deadline = clock() + lock_timeout * (1 + jitter())
     pause = MIN_POLL_SECONDS
     while True:

@@ -254,10 +254,10 @@ class ComplianceHook(BaseHook):
     ) -> dict[str, dict[str, Any]]:
         """Wait in this process until all jobs have completed; return a record of each, by id.
 
-        When all have ended, it is an error if some have failed, were cancelled, or are not known: it names
+        When all have ended, it is an error if some failed, were cancelled, or are not known: it names
         them. So is a timeout.
 
-        :param ids: of content jobs or assessments
+        :param ids: the ids of content jobs or assessments
         :param timeout: how long to wait, in seconds
         :param poll_interval: longest time between two polls of a job; a new one is polled more often
         :param kind: what they are

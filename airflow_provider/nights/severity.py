@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-NO_CATEGORY = "UNKNOWN"  # the service has sent none
+NO_CATEGORY = "UNKNOWN"  # the service sent none
 
 
 class Category(NamedTuple):
@@ -63,7 +63,7 @@ SUFFICIENT = BEST.name
 UNKNOWN = next(one for one in CATEGORIES if one.name == NO_CATEGORY)
 BAD = CATEGORIES[UNKNOWN.rank + 1 :]
 _KNOWN = {one.name: one for one in CATEGORIES if one is not UNKNOWN}
-KNOWN_CATEGORIES = tuple(_KNOWN)  # of the contract
+KNOWN_CATEGORIES = tuple(_KNOWN)  # in the API specification
 
 
 def normalize_category(category: object) -> str:

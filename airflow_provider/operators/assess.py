@@ -77,7 +77,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
                 "payload, and put what differs between documents into fields of the documents."
             )
         self.payload = payload
-        # What an upstream task has left may be nothing when it is rendered: that is not the default.
+        # What an upstream task left may be nothing when it is rendered: that is not the default.
         self.reassess = reassess
         given = ("frameworks", "payload", "reassess")
         self._given = {name for name in given if getattr(self, name) is not None}
@@ -102,7 +102,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             return None
         from airflow_provider.nights.assess.cells import select_frameworks
 
-        given = required(self.reassess, "reassess")  # a judge that has failed leaves nothing
+        given = required(self.reassess, "reassess")  # a judge that failed leaves nothing
         if isinstance(given, str) and given.lstrip().startswith("{"):
             given = as_json(given, "reassess")
         if isinstance(given, Mapping) and "judged_since" in given:

@@ -41,7 +41,7 @@ SUBMITTED_KEY = "compliance_submitted"  # XCom of a submit: id and account of it
 ROOT_KEY = "compliance_root"  # XCom of a closing task: where its chain is
 Entry = TypeVar("Entry", bound=Callable[..., Any])
 T = TypeVar("T")
-PARAMETER = re.compile(r"^:param (\w+):.*(?:\n +.*)*", re.MULTILINE)  # of a docstring
+PARAMETER = re.compile(r"^:param (\w+):.*(?:\n +.*)*", re.MULTILINE)  # for a docstring
 
 
 def entry_point(method: Entry) -> Entry:
@@ -305,7 +305,7 @@ class StoringMixin:
     concurrency: int = read_number("concurrency")
     _lineage: Lineage | None = None
 
-    if TYPE_CHECKING:  # of the operator
+    if TYPE_CHECKING:  # attributes of the operator
         outlets: list[Any]
         destination: Any
 
@@ -329,8 +329,8 @@ class StoringMixin:
     ) -> None:
         """Report to lineage, and to the assets that the task updates.
 
-        :param facts: about their events, besides the destination
-        :param hook: what has written it, for Airflow's own lineage
+        :param facts: about the events, besides the destination
+        :param hook: what wrote it, for Airflow's own lineage
         """
         self._lineage = written
         if hook:

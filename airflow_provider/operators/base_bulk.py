@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from airflow_provider.storage.lineage import Lineage
 
 RETURN_VALUE = "return_value"  # Airflow's key of what a task returns
-RESUME_FRACTION = 0.5  # of the jobs in flight, after which the task leaves the triggerer
+RESUME_FRACTION = 0.5  # of the jobs in flight must be final before the task leaves the triggerer
 DELETE_MARGIN_SECONDS = 10.0  # before the deadline, so that deleting jobs never lets the task time out
 FETCH, ASSESS = "fetch", "assess"
 
@@ -68,7 +68,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
 
     operator_extra_links = (ComplianceReportLink(),)
     deletes_after: ClassVar[str]
-    refreshes: ClassVar[int] = 0  # of a failed job in an attempt
+    refreshes: ClassVar[int] = 0  # for a failed job in an attempt
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         started_at: str = "",
         **_: Any,
     ) -> dict[str, Any]:
-        """Process what the jobs have completed; `deadline` has its name only.
+        """Process what the jobs completed; `deadline` has its name only.
 
         :param seconds_left: until the deadline, when the task deferred
         """
@@ -125,7 +125,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
             raise polling_error(result)
         if seconds_left is None:  # `dag.test()` passes on the event alone
             deadline = self._deadline(context)
-        else:  # by what the trigger has waited: this clock may be wrong
+        else:  # by what the trigger waited: this clock may be wrong
             deadline = Deadline(deadline.name, max(0.0, seconds_left - result.seconds))
         return self._process(self._run(context, deadline, started_at, is_new_attempt=False))
 
@@ -232,7 +232,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
                 return await deleter.delete(jobs, needed, max(0.0, seconds))
         except ComplianceSupersededError:
             raise
-        except Exception as error:  # of any kind: the documents are done
+        except Exception as error:  # any kind: the documents are done
             self.log.warning("Could not delete jobs at the service: %s", error)
             return 0
 

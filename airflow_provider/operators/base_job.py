@@ -201,9 +201,9 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
         self._cancel(job, checks_owner=not is_lost)
 
     def _cancel(self, job: StoredJob, conn_id: str = "", *, checks_owner: bool = True) -> Record:
-        """Cancel a job if it is in flight; return its record if it has ended. An error is a warning.
+        """Cancel a job if it is in flight; return its record if it ended. An error is a warning.
 
-        :param conn_id: of the service that has it, if not that of the task
+        :param conn_id: the connection of the service that has it, if not the task's own
         :param checks_owner: not if it belongs to another attempt
         """
         name = f"{self.kind.noun.capitalize()} {job.uuid}"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["ComplianceIngestOperator", "chunk"]
 
 MAX_PLANNED_SHOWN = 20  # documents of each group, by a dry run
-MAX_SOURCE_CHARS = 80  # of the first source, in the name of a mapped task
+MAX_SOURCE_CHARS = 80  # for the first source, in the name of a mapped task
 
 
 class ComplianceIngestOperator(ComplianceBulkOperator):

@@ -109,7 +109,7 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
         self._given = {
             name
             for name, outputs in (("ingested", ingested), ("assessed", assessed))
-            if outputs is not None  # what a task has left may be nothing when it is rendered
+            if outputs is not None  # what a task left may be nothing when it is rendered
         }
         self.ingested = ingested
         self.assessed = assessed
@@ -163,14 +163,14 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
             given["night"] = night
             try:
                 callback(given)
-            except (Exception, SystemExit) as error:  # of any kind: it is code of users
+            except (Exception, SystemExit) as error:  # any kind: it is users' code
                 name = getattr(callback, "__name__", type(callback).__name__)
                 self.log.warning(
                     "on_closed: %s failed: %s: %s", name, type(error).__name__, sanitize(error, 500)
                 )
 
     def _retire(self, root: Location, context: Context, closed: ChainRecord | None) -> None:
-        """Erase documents that vanished; without a record, complete what an earlier attempt has begun."""
+        """Erase documents that vanished; without a record, complete what an earlier attempt began."""
         if self.retire_after is None:
             return
         from airflow_provider.nights.evidence.erasing import Erasure
@@ -232,7 +232,7 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
     def _find_causes(
         self, context: Context, states: dict[tuple[str, int], str]
     ) -> dict[tuple[str, int], str]:
-        """Return the failed instances that have kept tasks with these states from running."""
+        """Return the failed instances that kept tasks with these states from running."""
         causes: dict[tuple[str, int], str] = {}
         while self.has_dag() and "upstream_failed" in states.values():
             above = {

@@ -343,7 +343,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         return ReviewState(self._open_store(context), attempt, self.log, is_new_attempt=is_new_attempt)
 
     def _write(self, context: Context, state: ReviewState) -> list[dict[str, Any]]:
-        """Write all decisions, unless another attempt has taken over; return them."""
+        """Write all decisions, unless another attempt took over; return them."""
         from airflow_provider.nights.review.decisions import write_decisions
 
         state.check_lease()

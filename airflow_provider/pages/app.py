@@ -30,13 +30,13 @@ from airflow_provider.storage.names import digest
 T = TypeVar("T")
 
 THREADS = 8  # reads of all users at the same time: the API server's own threads stay free
-TIMEOUT_SECONDS = 30.0  # of one read
+TIMEOUT_SECONDS = 30.0  # for one read
 CHUNK_BYTES = 1 << 18
 MAX_REPORT_BYTES = 256 << 20
 MAX_TEXT_BYTES = 16 << 20
 MAX_QUERY_CHARS = 2000
 ERRORS: tuple[int | type[Exception], ...] = (401, 403, 404, 405, 502, 504, RequestValidationError, Exception)
-MAX_MAP_INDEX = 2**31 - 1  # of Airflow's database
+MAX_MAP_INDEX = 2**31 - 1  # for Airflow's database
 HEADERS = {
     "Cache-Control": "private, no-store",
     "Referrer-Policy": "no-referrer",
@@ -73,7 +73,7 @@ DagIds = Annotated[set[str], Depends(readable_dags)]
 
 
 async def find_root(root_id: str, dag_ids: DagIds) -> str:
-    """Return the root with an id, if a readable DAG has closed nights there."""
+    """Return the root with an id, if a readable DAG closed nights there."""
     roots = await run_blocking(nights.find_roots, dag_ids)
     if root_id not in roots:
         raise HTTPException(404, "Page not found, or you may not read the DAG that wrote it.")

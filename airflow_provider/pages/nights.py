@@ -21,7 +21,7 @@ from airflow_provider.storage.names import digest
 
 log = logging.getLogger(__name__)
 
-MAX_NIGHTS = 60  # of a chain
+MAX_NIGHTS = 60  # for a chain
 # What tasks call their reports: no other object is ever served.
 REPORT = re.compile(r"(.*/)?((_ingest|_assess)/.+/report|_night/report-[0-9a-f]{16})\.html", re.DOTALL)
 
@@ -67,7 +67,7 @@ def _is_report(uri: str) -> bool:
 
 
 def _xcoms(key: str, **wanted: Any) -> list[Any]:
-    """Return what tasks have pushed, each value once, the newest last."""
+    """Return what tasks pushed, each value once, the newest last."""
     from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
     from sqlalchemy import func, select
@@ -98,7 +98,7 @@ def count_open_forms(dag_ids: Collection[str]) -> dict[tuple[str, str], int]:
 
 
 def list_nights(root: str, dag_ids: Collection[str]) -> list[ChainRecord]:
-    """Read the nights of a chain that these DAGs have closed, newest first, each in its latest revision."""
+    """Read the nights of a chain that these DAGs closed, newest first, each in its latest revision."""
     chain = Chain(Location(root))
     head = chain.find_head()
     if head is None:

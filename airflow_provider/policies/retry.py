@@ -24,7 +24,7 @@ else:
     except ImportError:  # before Airflow 3.3
         RetryDecision, RetryPolicy = None, object
 
-JITTER_FRACTION = 0.1  # of the delay, added at random, so that many tasks do not all come back at once
+JITTER_FRACTION = 0.1  # for the delay, added at random, so that many tasks do not all come back at once
 
 
 class ComplianceRetryPolicy(RetryPolicy):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from urllib.parse import unquote
 
-MIN_CODE_CHARS = 6  # of `?code=`; a shorter one is a language or a country
+MIN_CODE_CHARS = 6  # for `?code=`; a shorter one is a language or a country
 MAX_NESTED = 3  # addresses inside one another; what is deeper is replaced as a whole
 MAX_ADDRESS_CHARS = 16_384  # no server takes more; a longer one is replaced as a whole
 
@@ -211,7 +211,7 @@ def _signed_names(names: set[str]) -> set[str]:
 def is_secret(name: str, value: str) -> bool:
     """Return whether a parameter of a query is a secret."""
     normal = _normalize(name)
-    is_code = normal == "code" and len(value) >= MIN_CODE_CHARS  # of a login, or of a function of Azure
+    is_code = normal == "code" and len(value) >= MIN_CODE_CHARS  # a login, or a function of Azure
     return normal in _SECRET_NAMES or is_code or has_secret_word(name)
 
 

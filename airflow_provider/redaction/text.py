@@ -17,8 +17,8 @@ from airflow_provider.redaction.addresses import (
     secrets_in,
 )
 
-MIN_MASKED_CHARS = 4  # of a known secret; a shorter one would match in any text
-MIN_QUOTED_CHARS = 8  # of a part of an address; a shorter one may be anything
+MIN_MASKED_CHARS = 4  # for a known secret; a shorter one would match in any text
+MIN_QUOTED_CHARS = 8  # for a part of an address; a shorter one may be anything
 MAX_ENUMERATED = 10  # parts of a sentence
 
 _BREAKS = re.compile(r"[^\S ]+")  # all whitespace except the space
@@ -97,7 +97,7 @@ def sanitize(value: object, limit: int = 500) -> str:
 def redact_text(text: str) -> str:
     """Redact a text: the addresses in it, and what looks like a secret by its name or its form."""
     for needed, redact_step in _STEPS:
-        if any(map(text.__contains__, needed)):  # of the text as it is now: an address may be decoded
+        if any(map(text.__contains__, needed)):  # in the text as it is now: an address may be decoded
             text = redact_step(text)
     return mask_jwts(text)
 

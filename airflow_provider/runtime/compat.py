@@ -38,7 +38,7 @@ TITLE_TEMPLATE = "{{ task.title }}"
 
 
 def apply_map_index_template(task: Any, context: Any) -> None:
-    """Name a mapped task by its title, unless its author has given another name.
+    """Name a mapped task by its title, unless its author gave another name.
 
     Airflow 3.0 renders the name before the task's own templates, which fails if a parameter is the output of
     another task. That part is not needed when 3.1 is the oldest supported version.
@@ -194,7 +194,7 @@ def wait_for_form(operator: Any, context: Any, kwargs: dict[str, Any]) -> None:
 
     The trigger is not needed when 3.3 is the oldest supported version.
 
-    :param operator: of human in the loop
+    :param operator: the human-in-the-loop operator
     :param kwargs: for its `execute_complete`
     """
     # `execution_timeout` where the standard provider does not know `response_timeout` yet.

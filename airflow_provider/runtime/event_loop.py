@@ -183,7 +183,7 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
             report = partial(future.set_exception, RuntimeError(repr(error)))
         except BaseException as error:  # for the caller
             report = partial(future.set_exception, error)
-        with suppress(RuntimeError):  # the loop has ended without it
+        with suppress(RuntimeError):  # the loop ended without it
             loop.call_soon_threadsafe(report)
 
     if pool := _pools.get(loop):

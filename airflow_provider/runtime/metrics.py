@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 PREFIX = "compliance"
 LOGIN = "login"  # the operation that the client calls so
-MAX_VALUE_CHARS = 64  # of a tag: Airflow drops metrics whose names are longer than 250
-SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")  # of the section `[metrics]`
+MAX_VALUE_CHARS = 64  # for a tag: Airflow drops metrics whose names are longer than 250
+SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")  # for the section `[metrics]`
 _NOT_ALLOWED = re.compile(r"[^a-zA-Z0-9_-]")
 
 

@@ -127,9 +127,9 @@ def _to_builtins(value: Any) -> Any:
 
 
 def outputs_of(given: Any, what: str) -> Iterator[Any]:
-    """Yield what upstream tasks have returned, mapped or not, or what stands for it: strings and mappings.
+    """Yield what upstream tasks returned, mapped or not, or what stands for it: strings and mappings.
 
-    Lists in lists, and JSON that a template has rendered, are taken apart. A task that has left nothing, such
+    Lists in lists, and JSON that a template rendered, are taken apart. A task that left nothing, such
     as one that was skipped, is None.
 
     :param what: the parameter, for the error
@@ -158,7 +158,7 @@ def outputs_of(given: Any, what: str) -> Iterator[Any]:
 
 
 def optional(given: Any) -> Any:
-    """Return the value, or None if a template has rendered nothing."""
+    """Return the value, or None if a template rendered nothing."""
     if isinstance(given, str):
         return None if given.strip() in ("", "None", "null", '""') else given.strip()
     return None if is_nothing(given) else given
@@ -262,7 +262,7 @@ def count_allowed(max_failed: MaxFailed, total: int, name: str = "max_failed") -
 
     Shares are exact: in binary, 0.29 of 100 would be less than 29.
 
-    :param name: of the parameter, for the error
+    :param name: the name of the parameter, for the error
     """
     match max_failed:
         case bool():

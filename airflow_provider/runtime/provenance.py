@@ -1,4 +1,4 @@
-"""Provenance of a row: which attempt of which task instance has finished it, and with which code."""
+"""Provenance of a row: which attempt of which task instance finished it, and with which code."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def instance_of(ti: Any) -> int | str:
 
 
 def read_provenance(context: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns that say which attempt of which task instance has written a row.
+    """Return the columns that say which attempt of which task instance wrote a row.
 
-    :param context: of the task; only `ti` and `dag_run` are read
+    :param context: the context of the task; only `ti` and `dag_run` are read
     """
     ti = context["ti"]
     # Airflow 3 has the version of the bundle that the task runs from; Airflow 2 has no bundles.
@@ -56,7 +56,7 @@ def describe_attempt(ti: Any) -> dict[str, Any]:
 
 
 def is_newer(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether an attempt is a later one than another of the same task instance, so it has taken over.
+    """Return whether an attempt is a later one than another of the same task instance, so it took over.
 
     The higher number decides, unless both start times are known and contradict it: the number starts again
     at 1 if a run is deleted and created again. This is the only rule for it; see its table in the tests.
@@ -72,6 +72,6 @@ def is_newer(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def check_newest(attempt: Mapping[str, Any], held: Mapping[str, Any]) -> None:
-    """Stop an attempt if a newer one has taken over what they share, such as a lease."""
+    """Stop an attempt if a newer one took over what they share, such as a lease."""
     if is_newer(held, attempt):
         raise ComplianceSupersededError.by(held)

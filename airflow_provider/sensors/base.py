@@ -77,7 +77,7 @@ class ComplianceBaseSensor(WaitingOperator, BaseSensorOperator):
             raise self._skip_or_error(error) from None
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Resume; if the trigger itself has failed, fail or skip like for any other reason.
+        """Resume; if the trigger itself failed, fail or skip like for any other reason.
 
         Not needed when 3.1 is the oldest supported version of Airflow.
         """

@@ -36,7 +36,7 @@ EXISTS_CODES = frozenset({"PreconditionFailed", "412"})
 CONFLICT_CODES = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
 CONFLICT_DELAYS_SECONDS = (0.2, 1.0, 3.0)  # another writer is at it: wait until it is done
 NO_LINK_ERRORS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
-MARK_CHARS = 12  # of the hash in a name
+MARK_CHARS = 12  # for the hash in a name
 GZIP_FORMAT = 31  # for zlib, which writes neither name nor time: same content, same bytes
 
 _refuses: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # whether a store refuses to create what exists
@@ -49,7 +49,7 @@ class Draft:
     """Content in progress: in memory while it has one part, else in a file on this machine. Blocks.
 
     :param location: where it will be, for errors
-    :param level: of its compression; None if it is not compressed
+    :param level: the compression level; None if it is not compressed
     :ivar size: of what it has so far, like `sha256`
     """
 

@@ -16,8 +16,8 @@ from airflow_provider.runtime.event_loop import for_each, in_thread
 from airflow_provider.storage.locations import Location
 
 RUN_OBJECTS = 1000  # as many as S3 lists in one page
-MIN_OBJECTS = 4  # of ours in a folder, for its first page
-MIN_FOUND = 32  # of them in a page, for the next one: where there are fewer, single requests are cheaper
+MIN_OBJECTS = 4  # our objects in a folder, to list its first page
+MIN_FOUND = 32  # our objects in a page, to list the next: below that, single requests are cheaper
 LISTS_IN_FLIGHT = 8
 
 Info = Mapping[str, Any]
@@ -77,7 +77,7 @@ def _list_run(fs: Any, locations: Sequence[Location]) -> dict[str, Info]:
     """List the part of a folder that these objects are in, as long as most of it is about them."""
     found: dict[str, Info] = {}
     paths = [location.path for location in locations]
-    start, count = 0, MIN_FOUND  # of ours in a page
+    start, count = 0, MIN_FOUND  # our objects in a page
     # So the first of them is listed, too.
     pages = list_pages(fs, paths[0].rpartition("/")[0], start_after=locations[0].key[:-1])
     while count >= MIN_FOUND and len(paths) - start >= MIN_OBJECTS and (page := next(pages, None)):

@@ -24,7 +24,7 @@ MAX_LINE_BYTES = 64 << 20  # few bytes may decompress to a line that does not fi
 READ_AHEAD_BYTES = 1 << 20
 BUFFER_BYTES = 1 << 18
 GZIP = ".gz"
-SUFFIXES = (".jsonl", f".jsonl{GZIP}")  # of tables
+SUFFIXES = (".jsonl", f".jsonl{GZIP}")  # for tables
 GZIP_LEVEL = 3
 # Of a block: magic numbers, deflate, an extra field, no time; and the name of the extra field.
 BLOCK_START, BLOCK_FIELD = b"\x1f\x8b\x08\x04\0\0\0\0\0\xff", b"Cp"
@@ -133,7 +133,7 @@ def read_blocks(file: Any, name: str, source: str) -> Iterator[bytes]:
         field = file.read(struct.unpack_from("<H", head, len(BLOCK_START) + 4)[0])
         body = file.read(int.from_bytes(field[:4], "little"))
         hashes = {field[start : start + 4] for start in range(4, len(field), 4)}
-        if not hashes or wanted in hashes:  # one that an erasure has written names none
+        if not hashes or wanted in hashes:  # one that an erasure wrote names none
             yield zlib.decompressobj(-zlib.MAX_WBITS).decompress(body, MAX_LINE_BYTES)
     yield rest
 
@@ -175,7 +175,7 @@ def split_number(path: str) -> tuple[str, int]:
 
 
 def find_latest(paths: Iterable[str]) -> dict[str, str]:
-    """Return which of several runs has written each table last, by the path of the first."""
+    """Return which of several runs wrote each table last, by the path of the first."""
     return {split_number(path)[0]: path for path in sorted(paths, key=lambda path: split_number(path)[1])}
 
 

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 _SCHEMES_WITH_PATHS = frozenset({"file", "http", "https", "compliance"})  # the others have keys
 SUFFICIENT = "is sufficiently regulated"  # ends the name of an assertion
 MAX_DATASETS = 90  # inputs or outputs of one task; Airflow's collector accepts 100, also from others
-MAX_ASSERTIONS = 1_000  # of one event, which has to fit into a message of a broker
+MAX_ASSERTIONS = 1_000  # for one event, which has to fit into a message of a broker
 MAX_CRITERION_CHARS = 300
 MAX_NAME_CHARS = 1_500  # as many as Airflow stores of an asset's URI
 
@@ -42,7 +42,7 @@ class Dataset(NamedTuple):
     """A file, or a folder that stands for many.
 
     :param files: how many are used of a folder; None for a file
-    :param rows: of a table; None for other files
+    :param rows: the rows of a table; None for other files
     """
 
     origin: Origin
@@ -102,11 +102,11 @@ def uri_origin(source: str) -> Origin:
 
 @dataclass(frozen=True)
 class Lineage:
-    """What a task has read and written.
+    """What a task read and written.
 
-    :param transfers: the texts that it has stored
-    :param tables: what it has written besides texts, with the number of rows
-    :param texts: what it has read besides documents
+    :param transfers: the texts that it stored
+    :param tables: what it wrote besides texts, with the number of rows
+    :param texts: what it read besides documents
     :param verdicts: each is an assertion on a text, for OpenLineage; read once
     """
 

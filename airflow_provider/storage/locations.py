@@ -42,7 +42,7 @@ _PERMISSIONS: dict[Action, str] = {
 }
 _MAX_TEXT_CHARS = 300
 READ_AHEAD_BYTES = 1 << 20
-MAX_JSON_BYTES = 16 << 20  # of a small object
+MAX_JSON_BYTES = 16 << 20  # for a small object
 READS_IN_FLIGHT = 32
 FULL = "Free space or choose another destination"
 ADVICE = {ENOSPC: FULL, EDQUOT: FULL, EROFS: "Make it writable or choose another destination"}

@@ -26,24 +26,24 @@ INGEST_FOLDER = "_ingest"  # manifests and reports of ingestion
 ASSESS_FOLDER = "_assess"  # tables and reports of assessment, what nights are compared with, and decisions
 WORK_FOLDER = "_work"  # scratch: to delete it costs time or money, never correctness
 EVIDENCE_FOLDER = "_evidence"  # below the root: records and digests, only ever added to
-RULES = f"{EVIDENCE_FOLDER}/rules"  # of frameworks, as the service listed them, named by their SHA-256
+RULES = f"{EVIDENCE_FOLDER}/rules"  # for frameworks, as the service listed them, named by their SHA-256
 NIGHT_FOLDER = "_night"  # reports of closed nights
 HOLDS = "_holds"  # below the root: what legal holds cover
-NIGHTS = "_nights"  # below the root: what each task of each night has published
+NIGHTS = "_nights"  # below the root: what each task of each night published
 OWN_FOLDERS = frozenset(
     {INGEST_FOLDER, ASSESS_FOLDER, WORK_FOLDER, EVIDENCE_FOLDER, NIGHT_FOLDER, HOLDS, NIGHTS}
 )
 
-INGEST_WORK = f"{WORK_FOLDER}/ingest"  # of each task instance
+INGEST_WORK = f"{WORK_FOLDER}/ingest"  # for each task instance
 ASSESS_WORK = f"{WORK_FOLDER}/assess"
-STATE_WORK = f"{WORK_FOLDER}/state"  # of each task instance, where the connection has no state path
+STATE_WORK = f"{WORK_FOLDER}/state"  # for each task instance, where the connection has no state path
 DELETES = f"{WORK_FOLDER}/deletes"  # below the root
 
-MANIFEST = "manifest.jsonl"  # of ingestion
+MANIFEST = "manifest.jsonl"  # for ingestion
 
 _UNSAFE = re.compile(r"[^\w .\-()+,=@~]")  # letters and digits of all languages are safe
 _MAX_VALUE_BYTES = 120  # so that a name of several values stays below the limit
-_MAX_NAME_BYTES = 255  # of one path component, on most file systems
+_MAX_NAME_BYTES = 255  # for one path component, on most file systems
 _MAX_KEY_BYTES = 900  # S3 and Azure allow 1,024, including the prefix
 _MAX_SUFFIX_BYTES = 20  # anything longer is not a suffix
 _DIGEST_CHARS = 12

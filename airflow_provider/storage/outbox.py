@@ -1,4 +1,4 @@
-"""What a task has sent, across its attempts: each message at most once."""
+"""What a task sent, across its attempts: each message at most once."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Outbox:
         self.store.set(LEASE, self._holder)
 
     def send(self, name: object, submit: Callable[[], Any], about: Mapping[str, Any] | None = None) -> str:
-        """Send a feedback; return an empty string, or its outcome if an attempt has sent it before.
+        """Send a feedback; return an empty string, or its outcome if an attempt sent it before.
 
         :param name: identifies it among those of the task
         :param about: what it must have been about; else it is another one
@@ -78,7 +78,7 @@ class Outbox:
             raise
         try:
             self._record(name, "sent", about)
-        except Exception as error:  # of the store: the feedback is sent, so the task must not fail
+        except Exception as error:  # from the store: the feedback is sent, so the task must not fail
             self._log.warning("Could not store for later attempts that the feedback was sent: %s", error)
         return ""
 

@@ -31,7 +31,7 @@ class SourceFile:
     :ivar version: fingerprint of what was opened
     :ivar etag: its version id at the store, or its ETag; None if the store has neither
     :ivar size: in bytes; None if nothing was read
-    :ivar sha256: of all bytes that the last request has read; empty if it did not read all of them
+    :ivar sha256: of all bytes that the last request read; empty if it did not read all of them
     """
 
     def __init__(self, source: str) -> None:
@@ -50,7 +50,7 @@ class SourceFile:
         return str(self.location)
 
     def record_read(self, size: int, sha256: str) -> None:
-        """Keep what a request has read."""
+        """Keep what a request read."""
         self.size, self.sha256 = size, sha256
 
     def open(self, mode: str) -> IO[bytes]:
@@ -81,7 +81,7 @@ def _refuse_pipes(path: str) -> None:
 
 def _opened_details(opened: Any) -> Mapping[str, Any]:
     """Return what a store says about what was opened, which may be newer than what it has listed."""
-    details = getattr(opened, "details", None)  # of an object that fsspec has opened
+    details = getattr(opened, "details", None)  # an object that fsspec opened
     if isinstance(details, Mapping):
         return details
     try:

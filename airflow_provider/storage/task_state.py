@@ -30,7 +30,7 @@ JOB_KEY = "compliance_job"
 class ObjectStateStore:
     """The state of one task instance in object storage: one JSON object for each key.
 
-    :param folder: of the task instance, for all its attempts
+    :param folder: the folder of the task instance, for all its attempts
     """
 
     def __init__(self, folder: Location) -> None:
@@ -93,7 +93,7 @@ class StoredJob:
     """The one job of a task, as its attempts store it; nothing is set where there is none.
 
     While a submit is in flight there is an `intent`, but no `uuid`: a later attempt can't know whether the
-    service has accepted it. The attempt that has stored it last owns it.
+    service has accepted it. The attempt that stored it last owns it.
 
     :param source: the input, and `fingerprint` its version, if that is known
     :param connection: that it was submitted with, as the `account`, however its connection is called
@@ -113,7 +113,7 @@ class StoredJob:
 
     @classmethod
     def parse(cls, stored: Mapping[str, Any]) -> Self:
-        """Read what `dump` has returned, perhaps of another version of this provider."""
+        """Read what `dump` returned, perhaps of another version of this provider."""
         known = {one.name for one in fields(cls)}
         return cls(**{name: value for name, value in stored.items() if name in known and value is not None})
 
@@ -133,7 +133,7 @@ class SubmitState:
 
     :param open_store: see `open_state_store`; called when the store is needed
     :param ti: the task instance
-    :param log: of the task
+    :param log: the log of the task
     """
 
     def __init__(self, open_store: Callable[[], Any], ti: Any, log: Any) -> None:
@@ -153,9 +153,9 @@ class SubmitState:
         return isinstance(self.store, ObjectStateStore) or (CLEAR_KEEPS_STATE and self.store is not None)
 
     def read(self) -> StoredJob:
-        """Return what an earlier attempt has stored.
+        """Return what an earlier attempt stored.
 
-        An attempt that Airflow took for dead stops here if a newer one has taken over.
+        An attempt that Airflow took for dead stops here if a newer one took over.
         """
         stored = None if self.store is None else self.store.get(JOB_KEY)
         if stored is None:

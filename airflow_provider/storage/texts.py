@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BATCH_BYTES = 2 << 20  # texts up to this size stay in memory; larger ones go to a disk in such batches
-MAX_REFETCHES = 2  # of a text whose download broke off
+MAX_REFETCHES = 2  # for a text whose download broke off
 REFETCH_DELAY_SECONDS = 0.5  # before the first one; doubles
 GZIP_LEVEL = 6
-EMPTY_GZIP_BYTES = 20  # of an empty gzip file
+EMPTY_GZIP_BYTES = 20  # for an empty gzip file
 
 Confirm = Callable[[], Awaitable[None]]
 """Called just before a text gets its name; raises if it must not."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow_provider.client.models import ContentJob
     from airflow_provider.storage.texts import Written
 
-NAME_FIELDS = ("uuid", "source_name", "source_stem")  # of a template of names
+NAME_FIELDS = ("uuid", "source_name", "source_stem")  # for a template of names
 URIS_IN_EVENT = 100  # an asset event is kept forever, so it stays small
 
 

@@ -18,7 +18,7 @@ READ_SECONDS = 30.0  # to read an Airflow connection: a secrets backend may hang
 class PollerConnection:
     """An open client of the Airflow connection of a hook.
 
-    :param account: of the jobs; empty if unknown
+    :param account: the account of the jobs; empty if unknown
     """
 
     def __init__(self, hook: ComplianceHook, account: str = "") -> None:
@@ -43,7 +43,7 @@ class PollerConnection:
 
     @property
     def has_worked(self) -> bool:
-        """The credentials have worked before in this process."""
+        """The credentials worked before in this process."""
         if self._client is not None:
             self._has_worked = self._has_worked or self._client.has_worked or self._client.is_logged_in
         return self._has_worked
@@ -63,7 +63,7 @@ class PollerConnection:
             self.has_moved |= found != self._account
 
     async def reload(self) -> bool:
-        """Read the Airflow connection again, use it if it has changed, and return whether it has."""
+        """Read the Airflow connection again, use it if it changed, and return whether it has."""
         hook = type(self._hook)(self._hook.conn_id)
         try:
             client = await _make_client(hook)
@@ -99,6 +99,6 @@ async def _make_client(hook: ComplianceHook) -> AsyncComplianceClient:
             return await hook.get_async_conn(max_retries=1, retry_seconds=30.0)
     except ComplianceError:
         raise
-    except Exception as error:  # of Airflow, or of a secrets backend
+    except Exception as error:  # from Airflow, or a secrets backend
         why = f"{type(error).__name__}: {error}"
         raise ComplianceError(f"The Airflow connection '{hook.conn_id}' can't be read: {why}") from error

@@ -136,7 +136,7 @@ class JobKind(ABC):
         """Send the request."""
 
     async def cancel(self, client: Client, identifier: str) -> Record | None:
-        """Cancel one if it is in flight; return its record if it has ended.
+        """Cancel one if it is in flight; return its record if it ended.
 
         To cancel is to delete, so it is polled just before, and left alone where that fails.
         """
@@ -146,7 +146,7 @@ class JobKind(ABC):
         return ended
 
     async def find_ended(self, client: Client, identifier: str) -> Record | None:
-        """Return the record of one that has ended, None for one in flight; by its own status."""
+        """Return the record of one that ended, None for one in flight; by its own status."""
         found = await self.poll_one(client, identifier)
         if isinstance(found, ComplianceError):
             raise found

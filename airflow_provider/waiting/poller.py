@@ -46,8 +46,8 @@ class _Watched(PollState):
 class Poller:
     """Polls all work of one kind and connection that is waited for in this event loop.
 
-    :param account: of the jobs; empty if unknown
-    :param limiter: of all requests of the task
+    :param account: the account of the jobs; empty if unknown
+    :param limiter: the limiter of all requests of the task
     """
 
     def __init__(self, hook: ComplianceHook, kind: JobKind, account: str, limiter: Limiter) -> None:
@@ -78,7 +78,7 @@ class Poller:
 
     @property
     def is_over(self) -> bool:
-        """It is closed or has failed, or its connection leads elsewhere now: nothing more is added to it."""
+        """It is closed or failed, or its connection leads elsewhere now: nothing more is added to it."""
         return self._is_closed or self._connection.has_moved
 
     @property
@@ -105,7 +105,7 @@ class Poller:
         return since is not None and success_at is not None and success_at > since
 
     def last_result(self, identifier: str) -> PollResult | None:
-        """Return what the last poll of one has found."""
+        """Return what the last poll of one found."""
         one = self._watched.get(identifier)
         return one.last_result if one else None
 
@@ -314,10 +314,10 @@ class Subscription:
 
     :param ids: what to wait for at first
     :param accepts: whether a record ends the wait for it
-    :param limiter: of all requests of the task
-    :param account: of the jobs, see `ComplianceHook.account_digest`; by default that of the connection, which
-        is read for it. Jobs of another service or account have another poller, even if the connection has
-        the same name
+    :param limiter: the limiter of all requests of the task
+    :param account: the account of the jobs, see `ComplianceHook.account_digest`; by default the account of
+        the connection, which is read for it. Jobs of another service or account have another poller, even if
+        the connection has the same name
     """
 
     hook: ComplianceHook

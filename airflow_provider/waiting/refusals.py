@@ -50,7 +50,7 @@ async def outlast_refusals(
     """Return what a call of the service returns; repeat it while it is refused, until the refusal counts.
 
     For example `await outlast_refusals(lambda: client.list_frameworks(), client, self.log)`. Any other error
-    is raised at once; the client has retried transient ones. A 404 is a refusal, too.
+    is raised at once; the client retried transient ones. A 404 is a refusal, too.
 
     :param confirm: returns whether the service itself says, by another call, that what is asked for does not
         exist; then a 404 or 409 counts at once

@@ -22,10 +22,10 @@ PollResult = Record | ComplianceError
 class WaitResult:
     """How a wait ended.
 
-    :param status: everything is in a final state, or the deadline has passed, or polling has failed for good
+    :param status: everything is in a final state, or the deadline passed, or polling has failed for good
     :param records: the records of what is in a final state, by id
     :param seconds: how long the wait took
-    :param message: why polling has failed, or why the last poll before the deadline has
+    :param message: why polling failed, or why the last poll before the deadline has
     :param pending: after a timeout, the ids of what is not in a final state
     :param transient: whether a retry may succeed
     """

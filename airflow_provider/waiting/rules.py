@@ -68,7 +68,7 @@ class Pace:
     """How fast to poll work of which each poll is a request of its own.
 
     What was submitted first ends first, more or less. So polls go on, the longest due first, as long as they
-    find work that has ended. Those that find none cost a pause, which is longer the fewer find anything.
+    find work that ended. Those that find none cost a pause, which is longer the fewer find anything.
 
     :ivar resumes_at: until then, only what has not been polled for a whole `poll_interval` is
     """
@@ -78,7 +78,7 @@ class Pace:
         self._seconds = MIN_VAIN_POLL_SECONDS
 
     def observe(self, now: float, polled: int, ended: int) -> None:
-        """Record how many of some polls have found work that has ended."""
+        """Record how many of some polls found work that ended."""
         if ended:
             self._seconds = max(MIN_VAIN_POLL_SECONDS, self._seconds / 2)
         else:
@@ -106,7 +106,7 @@ class Refusals:
         A login that has never worked counts at once, because accounts get locked. All others count after
         a while; the error is transient then, because a retry may succeed.
 
-        :param has_worked: the credentials have worked before in this process
+        :param has_worked: the credentials worked before in this process
         :param seconds: after which it counts; by default `OUTAGE_SECONDS`, or `REFUSAL_SECONDS` if nothing
             has worked
         """
@@ -145,7 +145,7 @@ class PollState:
     def observe(self, found: PollResult, now: float, has_worked: bool) -> Record | ComplianceError | None:
         """Record the result of a poll; return what ends the wait: a final record, or an error.
 
-        :param has_worked: the credentials have worked before in this process
+        :param has_worked: the credentials worked before in this process
         """
         self.last_result = found
         if isinstance(found, ComplianceError):
@@ -207,7 +207,7 @@ class RefreshCheck:
 
     def __init__(self, before: Mapping[str, Record], unchanged_seconds: float | None = None) -> None:
         self._unchanged_seconds = unchanged_seconds
-        self._before = dict(before)  # of those that have not shown anything newer yet
+        self._before = dict(before)  # records of jobs without a newer one yet
         self._stale_since: dict[str, float] = {}
 
     @property

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 CANCEL_CONCURRENCY = 8
 CLOCK_CHECK_SECONDS = 30.0  # between looks at the clock of the service
-CLOCK_TOLERANCE_SECONDS = 30.0  # of the clock of the service, where nothing has waited as long yet
+CLOCK_TOLERANCE_SECONDS = 30.0  # for the service's clock, if nothing waited as long yet
 CANCEL_SECONDS = 25.0  # Airflow gives a killed trigger 30
 STOP_SECONDS = 10.0  # before Airflow stops a task by its `execution_timeout`, to end it in order
 EVENT_GRACE_SECONDS = 120.0  # after our own deadline, for the trigger's event to arrive
@@ -95,8 +95,8 @@ async def wait(
     :param enough: for how many to wait; by default for all, and an error that concerns one job alone ends the
         wait, too
     :param poll_first: poll at once, not when others are polled
-    :param account: of the jobs; by default that of the connection
-    :param began_at: when the wait began by the clock of the service, perhaps in a process that has ended;
+    :param account: the account of the jobs; by default that of the connection
+    :param began_at: when the wait began by the clock of the service, perhaps in a process that ended;
         0 if that is not known
     """
     from airflow_provider.waiting.poller import Subscription  # not needed to parse a DAG
@@ -110,7 +110,7 @@ async def wait(
     async with Subscription(hook, kind, pending.keys(), poll_interval, accepts, account=account) as updates:
 
         def elapsed() -> float:
-            """Return how long this has waited, also before a restart of the triggerer."""
+            """Return how long this waited, also before a restart of the triggerer."""
             clock, passed = updates.poller.clock, time.monotonic() - since
             if began_at and clock and clock.is_known:
                 passed = max(passed, clock.now() - began_at - CLOCK_TOLERANCE_SECONDS)
@@ -201,9 +201,9 @@ async def cancel(
     account: str = "",
     seconds: float = CANCEL_SECONDS,
 ) -> dict[str, Record]:
-    """Cancel what is in flight; return the records of what has ended.
+    """Cancel what is in flight; return the records of what ended.
 
-    :param account: of the jobs: nothing is cancelled at another service, which may have jobs with these ids
+    :param account: the account of the jobs; at another service, other jobs may have these ids
     :param seconds: how long this may take
     """
     ends_at = asyncio.get_running_loop().time() + seconds
@@ -226,7 +226,7 @@ async def cancel(
 def cancel_in_worker(
     kind: JobKind, hook: ComplianceHook, identifier: str, log: Any, account: str = ""
 ) -> Record | None:
-    """Cancel a job if it is in flight; return its record if it has ended.
+    """Cancel a job if it is in flight; return its record if it ended.
 
     :param account: see `cancel`
     """

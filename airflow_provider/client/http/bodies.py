@@ -89,7 +89,7 @@ def _format_size(count: int) -> str:
     return f"{count / 1024**2:g} MB" if count >= 1024**2 else f"{count / 1024:g} KB"
 
 
-_EMPTY_STATE = (b"", 0)  # of a decoder
+_EMPTY_STATE = (b"", 0)  # for a decoder
 # Codecs of Python that are not charsets.
 _NOT_CHARSETS = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")
 

@@ -122,7 +122,7 @@ def classify_error(
 
     if any(OVERSIZED_HEAD.search(str(link)) for link in chain):
         return Failure(FailureKind.TOO_LARGE, "its head")
-    if has(ssl.SSLCertVerificationError):  # of the certificate or the host name, so nothing was sent
+    if has(ssl.SSLCertVerificationError):  # certificate or host name, so nothing was sent
         kind = FailureKind.TLS
     elif has(*not_connected):
         kind = FailureKind.NOT_CONNECTED

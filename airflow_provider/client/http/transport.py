@@ -90,11 +90,11 @@ class _HttpsConnection(urllib3.connection.HTTPSConnection):
     def connect(self) -> None:
         try:
             super().connect()
-        except TimeoutError as error:  # of a proxy or of TLS: urllib3 would report a read timeout
+        except TimeoutError as error:  # from a proxy or TLS: urllib3 would report a read timeout
             raise urllib3.exceptions.ConnectTimeoutError(self, "Timed out while connecting.") from error
         except ssl.SSLCertVerificationError:
             raise
-        except OSError as error:  # of TLS too: urllib3 would report the same as for a response that broke off
+        except OSError as error:  # from TLS: urllib3 would report a response that broke off
             raise urllib3.exceptions.NewConnectionError(self, "Could not connect.") from error
 
 

@@ -57,7 +57,7 @@ class MultipartUpload:
     """An open PDF or DOCX file as a multipart form with a single part `file`; close it after use.
 
     :param file: a path, a `StoredFile`, or an open, seekable binary file (read from its current position, and
-        left open there); `record_read(size, sha256)` of it is told what a request has read, at first ""
+        left open there); `record_read(size, sha256)` of it is told what a request read, at first ""
     :param file_name: the name sent to the service; by default the file's own
     :param thread: reads the file, for all requests that send it
     """

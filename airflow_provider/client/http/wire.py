@@ -34,7 +34,7 @@ def normalize_url(url: str) -> str:
     parts = urlsplit(url)
     host = parts.hostname or ""
     if not host.isascii():
-        import idna  # of requests and of aiohttp
+        import idna  # used by requests and aiohttp
 
         host = idna.encode(host, uts46=True).decode()
     netloc = f"[{host}]" if ":" in host else host
@@ -240,7 +240,7 @@ class Observation:
 
     :param operation: the name of the call, such as `get_status`
     :param status: the HTTP status, or the kind of failure, such as `timed_out`
-    :param error: why it is retried or has failed; None if it has succeeded, or needs a new token only
+    :param error: why it is retried or failed; None if it succeeded, or needs a new token only
     :param is_retried: it is sent again
     """
 

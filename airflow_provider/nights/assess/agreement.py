@@ -37,7 +37,7 @@ Case = tuple[str, str]
 class JudgedGroup:
     """What golden documents say about the judge of a criterion, or of all criteria of a framework together.
 
-    :param rows: of tonight that have a reference, by source
+    :param rows: tonight's rows that have a reference, by source
     :ivar moved: those of documents that are not judged as in the reference, the most moved first
     """
 
@@ -58,7 +58,7 @@ class JudgedGroup:
 
     @property
     def documents_moved(self) -> int:
-        """How many documents have moved."""
+        """How many documents moved."""
         return len({row["source"] for row in self.moved})
 
     @property
@@ -74,7 +74,7 @@ class JudgedGroup:
     def decide(self, wobbles: Mapping[str, float], limit: float) -> None:
         """Set the state: drifted if more documents moved, or moved further, than chance explains.
 
-        :param wobbles: of each document: in which share of its verdicts two nights differ
+        :param wobbles: the share of each document's verdicts in which two nights differ
         :param limit: a chance that is smaller explains nothing
         """
         chances: dict[str, float] = {}
@@ -91,7 +91,7 @@ class JudgedGroup:
             self.state = DRIFTED
 
     def summarize(self) -> Row:
-        """Return what has moved, for the result of the task."""
+        """Return what moved, for the result of the task."""
         documents = [
             {"source": row["source"], "before": row["reference"], "category": row["category"]}
             for row in {row["source"]: row for row in reversed(self.moved)}.values()
@@ -101,7 +101,7 @@ class JudgedGroup:
 
 
 def _count_wobbles(rows: Iterable[Row]) -> int:
-    """Return how often verdicts have changed, except for a change that lasts."""
+    """Return how often verdicts changed, except for a change that lasts."""
     return sum(row["changes"] - bool(row["lasts"]) for row in rows)
 
 
@@ -218,7 +218,7 @@ def agreement_rows(
     """Return the rows of `agreement.jsonl`: one for each framework, without a criterion, and its criteria.
 
     :param golden: rows of `golden.jsonl`
-    :param decisions: of experts, in earlier nights; those made by the switch of a form prove no agreement
+    :param decisions: expert decisions on earlier nights; the switch of a form proves no agreement
     """
     checks = {(one.framework, one.criterion or ""): one for one in judged}
     cases: dict[tuple[str, str], list[Case]] = {}

@@ -53,13 +53,13 @@ class Cell(Item):
 
     :param uuid: the document's job at the service
     :param framework: its code name
-    :param payload_digest: of the payload as it is sent, except for fields of the job
-    :param account: of the service that assesses it
+    :param payload_digest: the digest of the payload as it is sent, except for fields of the job
+    :param account: the account of the service that assesses it
     :param results_path: where the results are, as the service sent them
     :param carried_from: the run, time and assessment of an earlier verdict that is still valid
     :param findings: how many there are
     :param unanswered: how many criteria the service lists, but has not answered
-    :param change_reason: what has changed: `document`, `framework`, `both`, or only the `judge`
+    :param change_reason: what changed: `document`, `framework`, `both`, or only the `judge`
     :param text_bytes: the size of the text, if the manifest says so
     :param text_change: by what part a new text is longer than the one before, or shorter if it is negative
     """

@@ -56,7 +56,7 @@ def to_verdicts(findings: Iterable[Finding], criteria: Criteria = ()) -> list[Ve
         if len(meant) > 1:
             raise ComplianceProtocolError(f"They have one verdict on {' and '.join(sorted(meant))}.")
         name = criterion = next(iter(meant), code or title or f"#{parse_id(finding.id)}")
-        given_category = getattr(finding.category, "value", finding.category)  # of an enum
+        given_category = getattr(finding.category, "value", finding.category)  # it may be an enum
         category = printable(normalize_category(given_category))
         number = 1
         while criterion in verdicts:

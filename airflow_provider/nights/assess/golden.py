@@ -1,4 +1,4 @@
-"""Golden documents: experts have decided on them, so the service is asked about them every night.
+"""Golden documents: experts decided on them, so the service is asked about them every night.
 
 They are ingested and assessed as all documents are, in a tree of their own below the root. What is here
 compares the verdicts with the decisions of experts, and with earlier nights.
@@ -28,7 +28,7 @@ from airflow_provider.storage.jsonl import read_valid_rows
 from airflow_provider.storage.locations import Location
 
 TABLE = "golden"  # in the entry of a night
-KIND = "judge"  # of entries in the index of nights
+KIND = "judge"  # for entries in the index of nights
 MAX_DOCUMENTS = 500
 MAX_NIGHTS = 10  # that are searched for the verdict before
 REQUIRED = ("source", "framework", "criterion", "category")
@@ -43,7 +43,7 @@ class GoldenDocument:
     """What experts decided about a document.
 
     :param expected: name and category of each criterion, by the folded names of framework and criterion
-    :param text_sha256: of the text that they saw, if that is known
+    :param text_sha256: the SHA-256 of the text that they saw, if that is known
     """
 
     expected: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class GoldenNight:
     """The golden documents of a night.
 
     :param golden: what experts decided, by source
-    :param assessed: what the assess tasks of golden documents have returned
+    :param assessed: what the assess tasks of golden documents returned
     :ivar rows: of `golden.jsonl`
     :ivar judged: what they say about the judge of each framework and each criterion
     :ivar warnings: what could not be used
@@ -106,7 +106,7 @@ class GoldenNight:
 
     @property
     def drifted(self) -> list[JudgedGroup]:
-        """What has drifted: of a framework, criteria rather than all of them together."""
+        """What drifted: of a framework, criteria rather than all of them together."""
         found = [group for group in self.judged if group.state == DRIFTED]
         named = {group.framework_id for group in found if group.criterion}
         return [group for group in found if group.criterion or group.framework_id not in named]
@@ -121,7 +121,7 @@ class GoldenNight:
         failed, others, frameworks, sources = [], [], set[str](), set[str]()
         for output in outputs_of(assessed, "assessed"):
             if not isinstance(output, Mapping) or "assessments" not in output:
-                continue  # a task that has left nothing
+                continue  # a task that left nothing
             cells = {}
             for record in read_valid_rows(Location(output["assessments"])):
                 cell = Cell.from_record(record)

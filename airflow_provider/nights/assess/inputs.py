@@ -25,7 +25,7 @@ class AssessedDocument:
 
     :param source: where it comes from, without secrets; identifies it from night to night
     :param uuid: its job at the service
-    :param text_sha256: of its text; empty if it is not known yet
+    :param text_sha256: the SHA-256 of its text; empty if it is not known yet
     :param fields: what a payload can refer to: the row of the manifest
     """
 
@@ -90,7 +90,7 @@ def _check_jobs(documents: Iterable[AssessedDocument]) -> None:
 
 
 def read_rows(value: Any, what: str = "documents") -> Iterator[tuple[Mapping[str, Any] | None, str]]:
-    """Yield each row, and where it is; None for what has left nothing. See `read_documents`."""
+    """Yield each row, and where it is; None for what left nothing. See `read_documents`."""
     for output in outputs_of(value, what):
         if isinstance(output, str) and ("/" in output or output.lower().endswith(MANIFEST_SUFFIXES)):
             yield from _read_manifest(output)
@@ -103,7 +103,7 @@ def read_rows(value: Any, what: str = "documents") -> Iterator[tuple[Mapping[str
 
 
 def _read_result(result: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Read the manifest that an ingest task has returned; it has as many rows as the task has counted."""
+    """Read the manifest that an ingest task returned; it has as many rows as the task counted."""
     rows = list(_read_manifest(str(result["manifest"])))
     counts: list[Any] = [result.get(name) for name in ("completed", "failed", "skipped")]
     if all(type(count) is int for count in counts) and len(rows) != sum(counts):

@@ -1,4 +1,4 @@
-"""What an assessment has found, and what is written of it: tables, report, rows, entry of the night."""
+"""What an assessment found, and what is written of it: tables, report, rows, entry of the night."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ from airflow_provider.waiting.frameworks.catalog import same_criteria
 
 FINDINGS, REPORT = "findings.jsonl.gz", "report.html"
 MAX_NAMED = 10  # frameworks with a sentence of their own
-MUCH_SHORTER = 0.5  # of a text that has lost more, a night warns
+MUCH_SHORTER = 0.5  # a night warns about texts that lost more
 
 
 class Outcome:
-    """What one task instance has found.
+    """What one task instance found.
 
     :param task: with all cells assessed, carried forward or failed
-    :ivar new_verdicts: by category, except for those that an earlier attempt has published
+    :ivar new_verdicts: by category, except for those that an earlier attempt published
     :ivar agreement: rows of `agreement.jsonl`
     :ivar unanswered: criteria without an answer: for how many documents, by framework and criterion
     """
@@ -115,7 +115,7 @@ class Outcome:
         return files
 
     def send_metrics(self, conn_id: str) -> None:
-        """Count cells and verdicts, except for those that an earlier attempt has counted."""
+        """Count cells and verdicts, except for those that an earlier attempt counted."""
         new = Counter(cell.state for cell in self.task.cells if not self.task.checkpoint.is_published(cell))
         for state, name in ((COMPLETED, "completed"), (SKIPPED, "carried"), (FAILED, "failed")):
             metrics.count(metrics.ASSESSMENTS, conn_id, new[state], outcome=name)
@@ -298,7 +298,7 @@ class Outcome:
         return warnings
 
     def _rate(self) -> float:
-        """Return the cells per second, of the first attempt that has assessed some."""
+        """Return the cells per second, of the first attempt that assessed some."""
         seconds = (datetime.now(UTC) - datetime.fromisoformat(self.task.run.started_at)).total_seconds()
         checkpoint, own = self.task.checkpoint, self.task.nights.own
         completed = [cell for cell in self.task.cells if cell.state is COMPLETED]
@@ -329,7 +329,7 @@ class Outcome:
 
 
 def _stored_text(document: AssessedDocument) -> list[StoredObject]:
-    """Return its text as ingestion has stored it; nothing if only its uuid is known."""
+    """Return its text as ingestion stored it; nothing if only its uuid is known."""
     if not document.text_path:
         return []
     size = document.fields.get("bytes")

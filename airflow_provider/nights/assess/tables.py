@@ -26,9 +26,9 @@ _FORMULA = re.compile(
     "[=+@\uff1d\uff0b\uff0d\uff20-]|[\t\r\n]"
 )
 QUOTE = '"'
-MAX_SHORT_CHARS = 100  # of a field that is kept for the next rows
+MAX_SHORT_CHARS = 100  # for a field that is kept for the next rows
 _NEEDS_QUOTES = re.compile(r'[,"\r\n]')
-ROWS_PER_GROUP = 4_000  # of Parquet, in memory at once
+ROWS_PER_GROUP = 4_000  # rows of Parquet in memory at once
 NOT_IN_CSV = ("text_path", "text_sha256", "cell", "framework_fingerprint", "account")
 CSV_COLUMNS = tuple(name for name in FINDING_COLUMNS if name not in NOT_IN_CSV)
 _csv_values = itemgetter(*CSV_COLUMNS)
@@ -181,7 +181,7 @@ def copy_csv(old: Path, new: Path, left_out: Collection[str]) -> int:
     escaped = {_as_text(source).encode("utf-8", "backslashreplace").decode() for source in left_out}
     count = 0
     options: Any = {"newline": "", "encoding": "utf-8", "errors": "surrogateescape"}
-    limit = csv.field_size_limit(MAX_LINE_BYTES)  # of all readers: 128 KiB unless told otherwise
+    limit = csv.field_size_limit(MAX_LINE_BYTES)  # for all readers: 128 KiB unless told otherwise
     try:
         with old.open("rt", **options) as source, new.open("wt", **options) as target:
             rows, writer = csv.reader(source), csv.writer(target)

@@ -51,7 +51,7 @@ from airflow_provider.storage.names import ASSESS_FOLDER, ASSESS_WORK
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
 
-KIND = "assess"  # of entries in the index of nights
+KIND = "assess"  # for entries in the index of nights
 ASSESSMENTS = "assessments.jsonl"
 MAX_CAUSES_SHOWN = 5
 REQUESTS_PER_ITEM = 3  # submit, one poll, results
@@ -196,7 +196,7 @@ class AssessTask:
         )
 
     def _carry_forward(self, known: Mapping[str, Cell]) -> None:
-        """Let cells that an earlier night has decided point to that verdict.
+        """Let cells that an earlier night decided point to that verdict.
 
         :param known: cells of earlier attempts
         """
@@ -233,7 +233,7 @@ class AssessTask:
             check_budget(limit, len(to_do), len(self.cells), "assessments", explain)
 
     async def read_known(self, cells: Sequence[Cell]) -> bool:
-        """Read the verdicts on cells that an earlier attempt has completed; return whether all were there.
+        """Read the verdicts on cells that an earlier attempt completed; return whether all were there.
 
         What is gone is to be fetched again.
         """

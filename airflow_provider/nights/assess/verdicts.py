@@ -20,7 +20,7 @@ TABLE, FINDINGS = "assessments", "findings"  # names of tables in an entry
 # Facts of an entry.
 ROOT, RATE, FRAMEWORKS, JUDGED_SINCE = "root", "cells_per_second", "frameworks", "judged_since"
 
-LENGTH_BITS = 40  # of what is spooled
+LENGTH_BITS = 40  # per spooled record
 
 Row = Mapping[str, Any]
 
@@ -75,7 +75,7 @@ class Spool:
 class EarlierVerdicts:
     """What is known about tonight's cells, by their keys.
 
-    :param carried: fields of cells that an earlier night has decided; `verdicts` are the verdicts on them
+    :param carried: fields of cells that an earlier night decided; `verdicts` are the verdicts on them
     :param before: `BEFORE_COLUMNS` of each criterion in the night to compare with
     :param causes: why a cell may have another verdict than in that night: see `Cell.find_cause`
     :param rules: the fingerprint of the framework in that night
@@ -222,7 +222,7 @@ def _read_findings(place: _Wanted, found: EarlierVerdicts) -> None:
         if key in place.compared or key in left:
             add(key, list(rows))
     for key in list(left):
-        add(key, [])  # the service has found nothing
+        add(key, [])  # the service found nothing
 
 
 def _carry(row: Row, entry: Entry, root: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from airflow_provider.nights.bulk.items import READY
 from airflow_provider.waiting import rules
 from airflow_provider.waiting.kinds import Limiter
 
-MAX_TRIES = 3  # of an item until it has failed, if other items succeed meanwhile
+MAX_TRIES = 3  # before an item fails, if others succeed meanwhile
 OUTAGE_RETRY_SECONDS = 300.0  # if there are no other items to compare with
 # Few tries, because the service may have taken each submit that ended in an error.
 FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 2.0, 120.0
@@ -33,7 +33,7 @@ class AdaptiveLimiter(Limiter):
     """Limits requests in flight (AIMD): half as many after a 429, one more after each round without one.
 
     :param max_limit: never more than that
-    :param throttlings: returns how often the service has throttled
+    :param throttlings: returns how often the service throttled
     """
 
     def __init__(self, max_limit: int, throttlings: Callable[[], int]) -> None:
@@ -118,7 +118,7 @@ class RetryTracker:
         self._steps: dict[Hashable, _Step] = {}
 
     def record_success(self, step: Hashable, key: str, started_at: float) -> list[str]:
-        """Record that a step which was started at that time has succeeded.
+        """Record that a step which was started at that time succeeded.
 
         :return: items that need not wait any longer: they met an outage, which is over
         """
@@ -143,7 +143,7 @@ class RetryTracker:
         self._answered_at = self._clock()
 
     def record_earlier_success(self, step: Hashable) -> None:
-        """Record that a step has succeeded in an earlier attempt."""
+        """Record that a step succeeded in an earlier attempt."""
         self._step(step).has_worked = True
 
     @property

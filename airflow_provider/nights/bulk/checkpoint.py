@@ -64,10 +64,10 @@ class Checkpoint:
     Journal and lease may be deleted at any time, such as by a lifecycle rule: then more is done again, and
     the owner writes a new lease.
 
-    :param work_folder: of the task instance, for journal and lease
-    :param output_folder: of the task instance, for the manifest
+    :param work_folder: the work folder of the task instance, for journal and lease
+    :param output_folder: the output folder of the task instance, for the manifest
     :param manifest: file name of the manifest
-    :param try_number: of the task; a random token identifies the process
+    :param try_number: the attempt number of the task; a random token identifies the process
     :param started_at: when the attempt started, as a timestamp; 0 if unknown
     :param expires_at: until when the attempt may wait for jobs, as a timestamp; 0 if unknown
     """
@@ -89,14 +89,14 @@ class Checkpoint:
         self._attempt = {"try_number": try_number, "started_at": started_at}
         self._expires_at = expires_at
         self._total = 0
-        self.provenance: dict[str, Any] = {}  # of the attempt
+        self.provenance: dict[str, Any] = {}  # for the attempt
         self.account = ""  # whose jobs these are; another one may have jobs with the same ids
-        self.foreign_jobs: dict[str, str] = {}  # of another account, by the key of their items
+        self.foreign_jobs: dict[str, str] = {}  # jobs of another account, by the key of their items
         self._is_foreign = False  # something that was read is of another account
         self._token = secrets.token_hex(8)
         self._checked_at = -OWNER_CHECK_SECONDS
         self._owned_at: float | None = None  # when the lease was ours for certain, on the wall clock
-        self.invalid_lines = 0  # of what was read
+        self.invalid_lines = 0  # among lines that were read
         self._epoch = 0.0  # when it took the lease, but later than those before it, on whichever clock
         self._records = 0
         self._published: dict[str, tuple[object, ...]] = {}  # outcomes in the manifest of an earlier attempt
@@ -143,12 +143,12 @@ class Checkpoint:
         return json.dumps({**lease, "epoch": self._epoch, "total": self._total}).encode()
 
     async def confirm_owner(self) -> None:
-        """Raise if another process has taken the lease, unless that was checked just before."""
+        """Raise if another process took the lease, unless that was checked just before."""
         if time.monotonic() - self._checked_at >= OWNER_CHECK_SECONDS:
             await self.check_owner()
 
     async def check_owner(self) -> None:
-        """Raise if another process has taken the lease, or may have."""
+        """Raise if another process took the lease, or may have."""
         checked_at, asked_at = time.monotonic(), time.time()
         lease = await in_thread(self._lease.read_json)
         if lease is not None and lease.get("token", self._token) != self._token:
@@ -170,7 +170,7 @@ class Checkpoint:
         await put(self._lease, self._make_lease())
 
     def read(self, item_type: type[I]) -> dict[str, I]:
-        """Read what earlier attempts have done: the last record of each item, by key.
+        """Read what earlier attempts did: the last record of each item, by key.
 
         It is in the manifest, if there is one, and in the journal, which is always younger.
         """

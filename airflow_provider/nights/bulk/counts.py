@@ -116,7 +116,7 @@ def check_failures(
     error_type: type[ComplianceError],
     log: Any,
 ) -> None:
-    """Fail the task if too many items have failed; without retries if too many failures are permanent.
+    """Fail the task if too many items failed; without retries if too many failures are permanent.
 
     :param report: its address
     :param noun: what the items are, in the plural

@@ -51,7 +51,7 @@ class StoredObject:
 class FinishedJob:
     """A content job that is not needed any more, once what was made of it is in its store.
 
-    :param sources: of its documents: a service may give one job to equal ones
+    :param sources: the sources of its documents: a service may give one job to equal ones
     """
 
     uuid: str
@@ -88,10 +88,10 @@ def _merge(jobs: dict[str, FinishedJob], job: FinishedJob) -> None:
 class PendingDeletes:
     """The jobs that a task has still to delete: one small table for each task instance and run.
 
-    A task instance takes over what its earlier runs have left, and after a day what other instances of its
+    A task instance takes over what its earlier runs left, and after a day what other instances of its
     task have left: these may not exist any more. Jobs of another account are left to that.
 
-    :param folder: of all tasks
+    :param folder: the folder of all tasks
     :param account: whose jobs these are
     """
 
@@ -106,7 +106,7 @@ class PendingDeletes:
         self._taken: list[str] = []  # objects that the next `write` replaces
 
     def read(self) -> list[FinishedJob]:
-        """Read what earlier attempts and runs have left."""
+        """Read what earlier attempts and runs left."""
         self._taken = [name for name in self._folder.list_names() if self._is_ours(name)]
         return [job for name in self._taken for job in self._read(self._folder / name)]
 
@@ -133,9 +133,9 @@ class PendingDeletes:
 
     def _read(self, location: Location) -> Iterable[FinishedJob]:
         found: dict[str, FinishedJob] = {}
-        for row in read_valid_rows(location):  # none if another task has taken it meanwhile
+        for row in read_valid_rows(location):  # none if another task took it meanwhile
             stored = tuple(StoredObject(*fields) for fields in row["stored"])
-            if row["uuid"] in found:  # of equal documents, each with all that is stored
+            if row["uuid"] in found:  # equal documents, each with everything that is stored
                 stored = ()
             _merge(found, FinishedJob(row["uuid"], stored, (row["source"],)))
         return found.values()
@@ -144,7 +144,7 @@ class PendingDeletes:
 class JobDeleter:
     """Deletes the jobs of one task instance; an error is a warning, and the next night tries again.
 
-    :param run: an attempt that has lost its lease deletes nothing
+    :param run: an attempt that lost its lease deletes nothing
     :param pending: remembers what is left, also after a crash
     :param is_held: returns whether a document is held: its job is kept until it is released
     """
@@ -170,7 +170,7 @@ class JobDeleter:
         self._is_stopped = False
 
     async def delete(self, jobs: Iterable[FinishedJob], needed: Collection[str], seconds: float) -> int:
-        """Delete jobs, and those that earlier runs have left; return how many are gone.
+        """Delete jobs, and those that earlier runs left; return how many are gone.
 
         :param needed: jobs that must not be deleted now, even if an earlier run has left them
         :param seconds: how long this may take

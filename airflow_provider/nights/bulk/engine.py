@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 IDLE_BEFORE_DEFER_SECONDS = 10.0
 CLOCK_CHECK_SECONDS = 1.0
 GRACE_SECONDS = 60.0  # after the deadline, to poll once more and to fetch the results of what is completed
-SUBMIT_GRACE_SECONDS = 5.0  # of these, for submits in flight: else their jobs would be unknown
+SUBMIT_GRACE_SECONDS = 5.0  # for submits in flight: otherwise their jobs would be unknown
 CANCEL_SECONDS = 15.0  # to cancel jobs; Airflow gives a killed task little time
 
 
@@ -88,7 +88,7 @@ class BulkRun:
     def open(self, kind: str, folder: str, work_folder: str, manifest: str, sources: Collection[str]) -> None:
         """Open the checkpoint of the task instance, and earlier nights; in the task's own thread.
 
-        :param kind: of the entries in the index of nights
+        :param kind: the kind of the entries in the index of nights
         :param sources: the documents of the task
         """
         ti = self.context["ti"]
@@ -160,7 +160,7 @@ class BulkEngine(Generic[I]):
                     pipeline.fail_unfinished()
         except BaseExceptionGroup as errors:
             error = await self._on_fatal(errors.exceptions[0])
-            # One that many workers have met, such as a failed login, has the lines of each in its traceback.
+            # One that many workers met, such as a failed login, has the lines of each in its traceback.
             raise (error.with_traceback(None) if isinstance(error, ComplianceError) else error) from None
         finally:
             pipeline.retry_log.flush()
@@ -190,7 +190,7 @@ class BulkEngine(Generic[I]):
                     await self._finish_late()
             except asyncio.CancelledError:
                 ended = (task for task in tasks if task.done() and not task.cancelled())
-                if not any(task.exception() for task in ended):  # else the group itself has cancelled us
+                if not any(task.exception() for task in ended):  # else the group itself cancelled us
                     for task in tasks[1:]:  # the journal is still written
                         task.cancel()
                     await run_to_end(self._cancel_all())
@@ -274,7 +274,7 @@ class BulkEngine(Generic[I]):
             pipeline.has_changed.set()
 
     async def _process_again(self, job_id: str) -> bool:
-        """Have a stuck job processed again, unless it has ended, or that is not known."""
+        """Have a stuck job processed again, unless it ended, or that is not known."""
         try:
             ended = await self._steps.kind.find_ended(self._client, job_id)
         except ComplianceError:

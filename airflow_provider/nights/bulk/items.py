@@ -27,7 +27,7 @@ class ItemState(StrEnum):
 
     PENDING = "PENDING"  # to be submitted
     SUBMITTED = "SUBMITTED"  # its job is in flight
-    RETRYING = "RETRYING"  # its job has failed and is to be processed again
+    RETRYING = "RETRYING"  # its job failed and is to be processed again
     READY = "READY"  # its job is completed, its result is to be fetched
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
@@ -46,7 +46,7 @@ TRANSITIONS: Mapping[ItemState, frozenset[ItemState]] = {
     SUBMITTED: frozenset({READY, RETRYING, FAILED, PENDING}),  # PENDING: the job is gone
     RETRYING: frozenset({SUBMITTED, FAILED}),
     READY: frozenset({COMPLETED, FAILED}),
-    COMPLETED: frozenset({FAILED}),  # the service has given its job to another item
+    COMPLETED: frozenset({FAILED}),  # the service gave its job to another item
     FAILED: frozenset(),
     SKIPPED: frozenset(),
 }
@@ -64,21 +64,21 @@ class Item:
     """One item; what is compared is what the journal keeps.
 
     :param key: what identifies it among all items of the task
-    :param job_id: of the job or assessment that the service does for it
+    :param job_id: the id of the job or assessment that the service does for it
     :param attempts: how often the service was asked to process it, even if it may not have received that
     :param is_permanent_failure: no retry of the task can help
-    :param has_failed_job: it has failed because the service could not process it
+    :param has_failed_job: it failed because the service could not process it
     :param retry_count: how often this attempt has had its failed job processed again
-    :param resubmit_count: how often this attempt has submitted it again because its job was gone
+    :param resubmit_count: how often this attempt submitted it again because its job was gone
     :param retried_from: the record of the job from before that, to recognize the new one
-    :param try_number: of the attempt of the task that has finished it; 0 if none has
-    :param bundle_version: of the DAG of that attempt
-    :param provider_version: of that attempt
+    :param try_number: number of the attempt that finished it; 0 if none has
+    :param bundle_version: the version of that attempt's DAG bundle
+    :param provider_version: that attempt's provider version
     :param is_resumed: its job was submitted before this attempt, or before the task deferred
     :param last_error: the last transient error
     """
 
-    column_names: ClassVar[Mapping[str, str]] = {"state": "status"}  # of fields, where they differ
+    column_names: ClassVar[Mapping[str, str]] = {"state": "status"}  # for fields, where they differ
 
     key: str
     job_id: str = ""
@@ -115,7 +115,7 @@ class Item:
 
     @property
     def outcome(self) -> tuple[object, ...]:
-        """What has become of it, by which attempt; equal only if it was not processed again."""
+        """What became of it, by which attempt; equal only if it was not processed again."""
         return self.state, self.job_id, self.completed_at, self.try_number
 
     def stuck_at(self, job_seconds: float) -> float:
@@ -136,7 +136,7 @@ class Item:
         self.set_error(error)
 
     def set_error(self, error: object) -> None:
-        """Keep why it has failed."""
+        """Keep why it failed."""
         self.error = self.describe(error)[:MAX_ERROR_CHARS]
         self.is_permanent_failure = isinstance(error, ComplianceError) and not error.transient
 
@@ -161,15 +161,15 @@ class Item:
         return again
 
     def set_attempt(self, provenance: Mapping[str, Any]) -> None:
-        """Keep which attempt of the task has finished it."""
+        """Keep which attempt of the task finished it."""
         self.try_number = provenance["try_number"] or 0
         self.bundle_version = provenance["bundle_version"]
         self.provider_version = provenance["provider_version"]
 
     def provenance(self, writer: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the columns that say which attempt has finished it.
+        """Return the columns that say which attempt finished it.
 
-        :param writer: the provenance of the attempt that writes the row, for an item that none has stamped
+        :param writer: the provenance of the attempt that writes the row, for an item that none stamped
         """
         if not self.provider_version:
             return dict(writer)

@@ -82,7 +82,7 @@ class Pipeline(Generic[I]):
         self._next_stuck_at = 0.0
         self._steps = steps
         self._limiter = limiter
-        self._inputs: defaultdict[str, set[Hashable]] = defaultdict(set)  # of the items of each job
+        self._inputs: defaultdict[str, set[Hashable]] = defaultdict(set)  # inputs of the items of each job
         self._last_results: dict[str, PollResult | None] = {}  # by job, once it is not polled any more
         self._updates: Subscription
         self._results: deque[I] = deque()  # to be fetched
@@ -193,7 +193,7 @@ class Pipeline(Generic[I]):
             self._run.checkpoint.append(item.reset())
 
     def stop_polling(self) -> None:
-        """Keep what the last polls have found: a job that is cancelled next would look unknown."""
+        """Keep what the last polls found: a job that is cancelled next would look unknown."""
         self._last_results = {job_id: self._updates.poller.last_result(job_id) for job_id in self.jobs}
         self._updates.remove(self._last_results)
 
@@ -344,7 +344,7 @@ class Pipeline(Generic[I]):
                 item.attempts += 1  # the service may have received it
                 self._run.checkpoint.append(item)
                 raise
-        if item.state is not state:  # a stuck job that has ended after the deadline
+        if item.state is not state:  # a stuck job that ended after the deadline
             return None
         item.attempts += 1
         job_id = record[self._steps.kind.id_name]

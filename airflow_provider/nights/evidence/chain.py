@@ -39,7 +39,7 @@ class DamagedRecordError(ComplianceStorageError):
 class ChainRecord:
     """A record of the chain.
 
-    :param sha256: of the object, byte by byte
+    :param sha256: the SHA-256 of the object, byte by byte
     """
 
     number: int
@@ -109,7 +109,7 @@ class Chain:
         """Add a record; return it.
 
         :param make_record: gets the head, and returns what comes after it, or an earlier record if nothing is
-            to be added; called again if another task has added a record in the meantime
+            to be added; called again if another task added a record in the meantime
         """
         head = self.find_head()
         for _ in range(MAX_TRIES):

@@ -38,7 +38,7 @@ from airflow_provider.storage.names import NIGHT_FOLDER, RULES
 
 NAMED_TASKS = 10  # in the log
 MAX_DATES = 30  # without a night, that a record names
-TRANSFERS = 8  # of manifests at the same time
+TRANSFERS = 8  # manifests at the same time
 FAILURES = ("failed", "assessments_failed", "missing", "failed_tasks", "vanished", "gone_frameworks")
 
 
@@ -54,7 +54,7 @@ def check_root(destination: Location, root: Location) -> None:
 class Closing:
     """Closes the night of a task's DAG run.
 
-    :param states: of the tasks of the night
+    :param states: the states of the tasks of the night
     :param writers: tasks that leave a manifest if they succeed
     :param root: where the chain is
     :param sample_of: how many documents there are, if the night has only a sample of them
@@ -166,7 +166,7 @@ class Closing:
         page = render_night_page(self._chain, shown, head, counts, nights, self._vanished)
         return {**record, "report": self._store_report(page)}
 
-    # -- what the night has left
+    # -- what the night left
 
     def _copy_all(self, folder: Path) -> list[NightTable]:
         """Copy all manifests to temporary files: what is read more than once must not change meanwhile."""
@@ -199,7 +199,7 @@ class Closing:
         return sum(rows.get(name, 0) for rows in found)
 
     def _check_rows(self) -> None:
-        """Refuse a table that has lost rows since its task has returned their number."""
+        """Refuse a table that lost rows since its task has returned their number."""
         for table in self._tables:
             found, returned = table.counts.total(), table.manifest.rows
             if found < returned and found + self._count_erased(below(table.location, self._root)) < returned:
@@ -211,7 +211,7 @@ class Closing:
     def _is_closed_by(self, revision: ChainRecord) -> bool:
         """Return whether a revision has all that this task has, and nothing else.
 
-        What another task of the run has added of reviews does not count: this task knows nothing of them.
+        What another task of the run added of reviews does not count: this task knows nothing of them.
         """
         record, tables = revision.record, list(revision.record["manifests"])
         missing, failed = record.get("missing"), record.get("failed_tasks")
@@ -237,7 +237,7 @@ class Closing:
             raise ComplianceStorageError("Documents were erased while the night was being closed: retry.")
 
     def _check_superseded(self, revision: ChainRecord) -> None:
-        """Stop if a newer attempt has closed the night while this one was running: it knows better."""
+        """Stop if a newer attempt closed the night while this one was running: it knows better."""
         if task_of(revision.record) != self._key.task:
             return  # the attempts of another task tell nothing
         # It had started when it closed the night.

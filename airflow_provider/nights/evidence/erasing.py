@@ -65,7 +65,7 @@ class Erasure:
 
     :param sources: as rows name them
     :param by: who erases
-    :param task: identifies the task instance, whose next attempt completes what this one has begun
+    :param task: identifies the task instance, whose next attempt completes what this one began
     :param resume: complete an erasure that was killed, and try again to delete jobs that are left
     :ivar left: files that may name the documents: they can't be read, or another process may still write them
     :ivar removed: parts of killed writes, and salts that were back after an erasure
@@ -146,7 +146,7 @@ class Erasure:
         try:
             entry = self.chain.append(begin)
         except BaseException:
-            with suppress(ComplianceError):  # of a store that is down: the list can't be removed either
+            with suppress(ComplianceError):  # the store is down: the list can't be removed either
                 self._remove_unused(intent)
             raise
         if found[0].is_empty:
@@ -180,7 +180,7 @@ class Erasure:
         )
 
     def _find_left(self) -> ChainRecord:
-        """Return the last erasure that has left jobs at the service; an error if there is none."""
+        """Return the last erasure that left jobs at the service; an error if there is none."""
         if found := self._find_jobs():
             return self.chain.read(max(found))
         raise ComplianceInputError(f"No erasure is open at '{self._root}': there is nothing to complete.")
@@ -267,7 +267,7 @@ class Erasure:
             raise
 
     def _check_open(self, entry: ChainRecord) -> None:
-        """Stop if another attempt has completed the erasure, while this one has hung."""
+        """Stop if another attempt completed the erasure while this one hung."""
         head = self.chain.find_head()
         if not head or head.record.get("erasing") != entry.number:
             raise ComplianceSupersededError("Another attempt has completed this erasure.")
@@ -335,7 +335,7 @@ class Erasure:
             if task := tasks.get(name.rpartition("/")[0]):
                 render = partial(render_task_again, task, traces.is_named)
                 put_sync(self._root / name, render_safely(render, name))
-            else:  # of an attempt that has published nothing
+            else:  # an attempt that published nothing
                 (self._root / name).remove()
         return reports
 
@@ -352,7 +352,7 @@ class Erasure:
             (folder / name).remove()
 
     def _remove_parts(self, traces: Traces) -> None:
-        """Remove what writes have left that were killed; one that may still go on is left."""
+        """Remove what writes left that were killed; one that may still go on is left."""
         for name in filter(PART.fullmatch, traces.names):
             location, written_at = self._root / name, datetime.now(UTC)
             with suppress(NotImplementedError):
@@ -379,7 +379,7 @@ class Erasure:
             download(location, old)
             try:
                 is_changed = copy(old, new, sources)
-            except Exception as error:  # of any library: a damaged one
+            except Exception as error:  # from any library: the file is damaged
                 self._leave(location, f"it can't be read: {error}")
                 return
             if is_changed:

@@ -26,7 +26,7 @@ DATE = re.compile(
 
 
 def task_of(record: Mapping[str, Any]) -> str:
-    """Return the task that has closed a night: DAG, task and map index."""
+    """Return the task that closed a night: DAG, task and map index."""
     return "/".join(str(record.get(name)) for name in ("dag_id", "task_id", "map_index"))
 
 
@@ -68,13 +68,13 @@ def find_earlier(
 ) -> tuple[ChainRecord | None, list[ChainRecord]]:
     """Return the revision of the same night that is in force, and the latest nights before it, newest first.
 
-    Those are nights of the same series, whichever tasks have closed them; or those that the same task has
-    closed, if there is a later one, because the destination was moved, or differs by run in another way, such
-    as by the name of a weekday. No more of the chain is read than that takes.
+    Prefer nights of the same series, whichever tasks closed them; otherwise the nights that the same task
+    closed, if there is a later one: the destination was moved, or differs by run in another way, such as by
+    weekday. Reads no more of the chain than needed.
     """
     revision: ChainRecord | None = None
     in_force: dict[Place, ChainRecord] = {}
-    places: dict[str, dict[Place, None]] = {}  # of nights before this one, by series and by task
+    places: dict[str, dict[Place, None]] = {}  # nights before this one, by series and by task
     nights: list[Place] = []
     for entry in chain.newest_first(head):
         record = entry.record
@@ -92,7 +92,7 @@ def find_earlier(
             for name in (str(record.get("series")), task_of(record)):
                 places.setdefault(name, {})[place] = None
         names = key.series, key.task, task_of(revision.record) if revision else ""
-        # Of nights of one date, the one that was closed last comes first.
+        # Among nights of one date, the one closed last comes first.
         several = [
             heapq.nlargest(TREND_NIGHTS, places[name], itemgetter(0)) for name in names if name in places
         ]

@@ -35,8 +35,8 @@ MAX_NAMED = 5
 class Hold:
     """A hold that is in force.
 
-    :param number: of its record
-    :param pattern: of the sources that it covers, with `*` and `?`
+    :param number: the number of its record
+    :param pattern: the pattern of the sources that it covers, with `*` and `?`
     """
 
     number: int

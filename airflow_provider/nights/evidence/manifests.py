@@ -1,4 +1,4 @@
-"""What the tasks of a night have left: manifests and decisions; and which tasks have not succeeded."""
+"""What the tasks of a night left: manifests and decisions; and which tasks have not succeeded."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from airflow_provider.storage.names import task_path
 
 INGEST, ASSESS, FINDINGS, REVIEW = "ingest", "assess", "findings", "review"
 GOLDEN, AGREEMENT = "golden", "agreement"
-FROM_XCOM = "xcom"  # the origin of decisions that a task has returned
+FROM_XCOM = "xcom"  # the origin of decisions that a task returned
 EXPECTED = "Give the results of ingest, assess or review tasks, or URIs of what they wrote."
-MAX_WARNINGS = 20  # of one task
+MAX_WARNINGS = 20  # per task
 LEFT_OUT = frozenset({"skipped", "removed"})  # a task that was skipped on purpose is not missing
 
 States = Mapping[tuple[str, int], str]
@@ -31,7 +31,7 @@ class ManifestKind(NamedTuple):
     name: str  # for errors
     label: str  # the column by which rows are counted
     required: str  # columns that each row has
-    key: str  # of the URI in the result of a task
+    key: str  # key of the URI in the result of a task
     numbers: str = ""  # in the result, whose sum is the number of rows
 
 
@@ -59,10 +59,10 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest that a task has written.
+    """A manifest that a task wrote.
 
     :param rows: how many it has at least
-    :param decisions: its content, if the task has returned it
+    :param decisions: its content, if the task returned it
     """
 
     kind: str
@@ -72,7 +72,7 @@ class Manifest:
 
     @property
     def run(self) -> str:
-        """The run of the task that has written it: findings belong to the assessments beside them."""
+        """The run of the task that wrote it: findings belong to the assessments beside them."""
         folder, _, name = self.uri.rpartition("/")
         return f"{folder}/{split_number(name)[1]}"
 
@@ -83,7 +83,7 @@ class Manifest:
 
 
 class Outputs:
-    """What the tasks of a night have left.
+    """What the tasks of a night left.
 
     The parameters are those of the operator: each one or many outputs, mapped or not, or URIs.
 
@@ -108,12 +108,12 @@ class Outputs:
     def _add(self, given: Any, kind: str) -> None:
         """Add one or many outputs.
 
-        :param kind: of a manifest that is given by its URI
+        :param kind: the kind of a manifest that is given by its URI
         """
         for output in outputs_of(given, "output of a task"):
             if isinstance(output, str):
                 self._add_uri(output, kind)
-            elif output is not None:  # else a task that was skipped, or has failed before it left anything
+            elif output is not None:  # else a task that was skipped, or failed before it left anything
                 self._add_result(output)
 
     def _add_uri(self, text: str, kind: str) -> None:
@@ -151,11 +151,11 @@ class Outputs:
 def find_unsuccessful(
     ti: Any, outputs: Outputs, states: States, writers: Collection[str] = ()
 ) -> tuple[list[str], list[str]]:
-    """Return task instances that have left no manifest, and those that have failed but left one.
+    """Return task instances that have left no manifest, and those that failed but left one.
 
     Those that did not run because of others come last.
 
-    A task with too many failed documents has failed, but has left its manifest. One that was marked as a
+    A task with too many failed documents failed, but left its manifest. One that was marked as a
     success by hand may have left none.
 
     :param writers: tasks that leave a manifest if they succeed
@@ -171,7 +171,7 @@ def find_unsuccessful(
             continue
         instance = SimpleNamespace(dag_id=ti.dag_id, run_id=ti.run_id, task_id=task_id, map_index=map_index)
         folders = [f"/{task_path(instance)}/"]
-        if is_success:  # of a task in a loop, whose iterations have a folder each
+        if is_success:  # a task in a loop, whose iterations have a folder each
             folders.append(f"{folders[0].rpartition('-')[0]}{'-' if map_index < 0 else '.'}loop")
         name = f"{task_id}[{map_index}] " if map_index >= 0 else f"{task_id} "
         shown = f"{name}({'not run' if state == 'None' else state})"

@@ -63,7 +63,7 @@ class Bag:
         self._write("tagmanifest-sha256.txt", ["".join(lines).encode()])
 
     def _write(self, name: str, pieces: Iterable[bytes]) -> str:
-        info, digest = ZipInfo(name), hashlib.sha256()  # of 1980: a time would differ
+        info, digest = ZipInfo(name), hashlib.sha256()  # dated 1980: a time would differ
         info.compress_type, info.external_attr, info.create_system = ZIP_DEFLATED, FILE_MODE, 3
         with self._zip.open(info, "w", force_zip64=True) as entry:
             for piece in pieces:
@@ -76,9 +76,9 @@ class Bag:
 class Packer(verifier.Verifier):
     """Verifies what the nights of a period say about some documents, and copies it to a bag.
 
-    :param sources: of the documents; empty for a sample
+    :param sources: the sources of the documents; empty for a sample
     :param sample: how many documents to draw
-    :param seed: of the sample
+    :param seed: the seed of the sample
     :param head: the hash of the last record when the seed was not yet known, or how it starts
     :param period: the first and the last date; empty for any
     """
@@ -101,9 +101,9 @@ class Packer(verifier.Verifier):
         self._asked = {"sample": sample or None, "seed": seed if sample else None}
         self._asked |= {"from": period[0] or None, "to": period[1] or None}
         self.documents = {source: number for number, source in enumerate(sources, 1)}
-        self.found: set[str] = set()  # of them
+        self.found: set[str] = set()  # found so far
         self._problems: list[str] = []
-        self.is_stopped = False  # the store has failed
+        self.is_stopped = False  # the store failed
 
     def load(self) -> list[Check]:
         """Read and copy all records, and draw the sample."""

@@ -16,7 +16,7 @@ from airflow_provider.nights.evidence.verifier import MISSING, UNREADABLE, Folde
 from airflow_provider.storage.locations import Location, error_text, storage_errors
 
 GROUP = 1024  # objects that are read in parallel
-RETRY_SECONDS = (1.0, 4.0)  # after an outage; the libraries of most stores have retried before
+RETRY_SECONDS = (1.0, 4.0)  # after an outage; the libraries of most stores retried before
 
 
 class RemoteStore:

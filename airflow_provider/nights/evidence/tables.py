@@ -27,7 +27,7 @@ from airflow_provider.storage.jsonl import GZIP, SUFFIXES, parse_line, read_line
 from airflow_provider.storage.locations import Location, storage_errors
 from airflow_provider.storage.names import ASSESS_FOLDER, NIGHT_FOLDER
 
-MAX_LABELS = 50  # of the counts; a service may have any number of categories
+MAX_LABELS = 50  # in the counts; a service may have any number of categories
 OTHER = "OTHER"
 SALT_BYTES = 16
 
@@ -36,9 +36,9 @@ SALT_BYTES = 16
 class NightTable:
     """A table of a night.
 
-    :param copy: of it, in a temporary folder: it is read more than once, and must not change meanwhile
+    :param copy: a copy in a temporary folder: it is read more than once, and must not change
     :param location: where it is, below the root
-    :param counts: of its rows by status, category or decision
+    :param counts: the counts of its rows by status, category or decision
     :param blocks: how many lines each has
     :param digests: SHA-256 of the list of them
     :param salts: where these are
@@ -63,7 +63,7 @@ class NightTable:
     ) -> NightTable:
         """Copy a table to a temporary file, in constant memory.
 
-        Decisions that a task has returned, and tables that are not below the root, are stored with the night.
+        Decisions that a task returned, and tables that are not below the root, are stored with the night.
 
         :param find_known: returns what the record of an earlier revision says about a table
         """
@@ -122,7 +122,7 @@ class NightTable:
 
     @property
     def kind(self) -> str:
-        """Which task has written it."""
+        """Which task wrote it."""
         return self.manifest.kind
 
     def describe(self, root: Location) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class NightTable:
         required, refused = kind.required.split(), "framework" if self.kind == INGEST else None
         damaged = "The manifest is damaged (clear the task that wrote it)"
         counts, blocks = Counter[str](), array("L")
-        source: object = None  # of the last block
+        source: object = None  # source of the last block
         octets = 0
         with self.copy.open("rb") as file:
             for number, line in enumerate(split_lines(file, origin), 1):
@@ -222,7 +222,7 @@ def below(location: Location, root: Location) -> str:
 def store_once(location: Location, content: bytes | Path, sha256: str) -> None:
     """Write an object that is named by its content; if it exists, check it.
 
-    :param sha256: of the content
+    :param sha256: the SHA-256 of the content
     """
     if not create_once(location, content) and (found := location.sha256()) != sha256:
         raise changed_error(location, f"its SHA-256 is {found}, not {sha256}")

@@ -76,7 +76,7 @@ def fetch(url: str, digest: bytes) -> bytes:
 
 
 def is_token(content: bytes, digest: bytes, nonce: bytes) -> bool:
-    """Return whether a response is whole, and granted for a hash; who has signed it is not verified here."""
+    """Return whether a response is whole, and granted for a hash; who signed it is not verified here."""
     found = GRANTED.match(content)
     is_whole = found is not None and int.from_bytes(found[1], "big") == len(content) - found.end(1)
     return is_whole and all(part in content for part in (*OBJECT_IDS, digest, NONCE + nonce))

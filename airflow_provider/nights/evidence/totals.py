@@ -30,7 +30,7 @@ DECISION_KEY = (
     "answered_by", "expert_id", "decided_at",
 )  # fmt: skip
 ReadRows = Callable[[], Iterator[Mapping[str, Any]]]
-RANKS = {"COMPLETED": 2, "SKIPPED": 1}  # of rows; all others have no text or no verdict
+RANKS = {"COMPLETED": 2, "SKIPPED": 1}  # rank of a row; all others have no text or no verdict
 
 
 def digest_row(kind: str, row: Mapping[str, Any]) -> int:
@@ -61,7 +61,7 @@ class NightCounts:
         self._decisions: dict[str, bool] = {}  # whether someone has decided
         # Which manifest has the row that counts, by digest; its number and a rank in one, as there are many.
         self._places: dict[str, dict[int, int]] = {INGEST: {}, ASSESS: {}}
-        self._numbers: dict[str, int] = {}  # of manifests, by URI; of findings, by run
+        self._numbers: dict[str, int] = {}  # manifests by URI, findings by run
         for kind in self._places:
             same = [table for table in tables if table[0].kind == kind]
             for number, table in enumerate(same if len(same) > 1 else ()):
@@ -116,7 +116,7 @@ class NightCounts:
             self.rules[rules] = str(row["framework"])
 
     def _add_decision(self, row: Mapping[str, Any]) -> None:
-        # A task's result and the file that it has written name the same decision.
+        # A task's result and the file that it wrote name the same decision.
         key = json.dumps([row.get(name) for name in DECISION_KEY])
         if key not in self._decisions:
             self._decisions[key] = row["decision"] not in (NO_DECISION, EXPIRED)

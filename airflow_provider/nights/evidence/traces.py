@@ -48,7 +48,7 @@ CSV = re.compile(r"(?:.+/)?_assess/.+/csv/[^/]+\.csv", re.DOTALL)
 PARQUET = re.compile(r"(?:.+/)?findings/night=[^/]+/[0-9a-f]+\.parquet", re.DOTALL)
 TASK_REPORT = re.compile(r"(?:.+/)?_(?:ingest|assess)/.+/report\.html", re.DOTALL)
 NIGHT_REPORT = re.compile(r"(?:.+/)?_night/report-[0-9a-f]{16}\.html", re.DOTALL)
-PART = re.compile(r"(?:.+/)?\.[0-9a-f]{16}\.part", re.DOTALL)  # of a writer: see storage.atomic
+PART = re.compile(r"(?:.+/)?\.[0-9a-f]{16}\.part", re.DOTALL)  # left by a writer: see storage.atomic
 
 
 def keys_of(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ def keys_of(row: Mapping[str, Any]) -> tuple[str, ...]:
 class Traces:
     """What there is of documents below a root; paths are below the root. Nothing is changed.
 
-    :param sources: of the documents, as rows name them
+    :param sources: the sources of the documents, as rows name them
     :ivar tables: how many rows are about the documents, in the order they go
     :ivar damaged: tables that can't be read to their end
     :ivar objects: texts and results
@@ -119,7 +119,7 @@ class Traces:
 
     @cached_property
     def entries(self) -> list[Entry]:
-        """What tasks of nights have published."""
+        """What tasks of nights published."""
         found = []
         for name in self.names:
             if name.startswith(f"{NIGHTS}/") and (content := (self.root / name).read()):
@@ -240,7 +240,7 @@ class Traces:
         return {name.encode("utf-8", "replace").decode() for name in shown}
 
     def _find_nights(self) -> Iterator[int]:
-        """Yield the nights that had one of the documents, those that say that it has vanished, and others.
+        """Yield the nights that had one of the documents, those that say that it vanished, and others.
 
         A verifier accepts another report only where rows were erased: a similar name is no reason for one.
         """

@@ -2,7 +2,7 @@
 """Verify the evidence of closed nights: `python verifier.py FOLDER`.
 
 This file and Python 3.9 or newer are enough; its format: docs/evidence-format.md. Exit code 0: everything
-is as recorded; 1: something has changed, is missing or unreadable; 2: wrong usage, or the store has failed.
+is as recorded; 1: something changed, is missing or unreadable; 2: wrong usage, or the store failed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-NIGHTS, DIGESTS, VERSIONS = "_evidence/nights", "_evidence/digests", (3,)  # of the format
+NIGHTS, DIGESTS, VERSIONS = "_evidence/nights", "_evidence/digests", (3,)  # versions of the format
 CHANGED, MISSING, INVALID = "changed", "missing", "invalid"  # invalid: it names nothing that can be compared
 UNMATCHED, UNREADABLE, OUTSIDE, ERASING = "unmatched", "unreadable", "outside", "erasing"
 GOOD, FOUND, FAILED, CHAINED, TIMESTAMPED = 0, 1, 2, "CHAINED", "TIMESTAMPED"
@@ -131,9 +131,9 @@ class Check:
         self.replaced_by: int | None = None  # a later revision of the same night
         self.night, self.is_chain_only, self.is_shown = "", False, False  # its date
         self.manifests = self.objects = self.bytes = self.absent = self.erased = 0
-        self.counts: Counter[str] = Counter()  # of problems, by kind
+        self.counts: Counter[str] = Counter()  # problems by kind
         self.problems: list[tuple[str, str]] = []  # the first of them
-        self.stopped, self.seal = "", CHAINED  # why it was not verified to its end; who has signed its hash
+        self.stopped, self.seal = "", CHAINED  # why it was not verified to its end; who signed its hash
         self.rows: list[dict[str, Any]] = []  # about the document that is shown: each with `table` and `rule`
 
     @property
@@ -284,7 +284,7 @@ class Draw:
         )
         self.first, self.last = _as(str, said.get("from")), _as(str, said.get("to"))
         self.documents = {str(_as(dict, one).get("source")) for one in _as(list, said.get("documents"))}
-        self.number = 0  # of the record that is the head
+        self.number = 0  # number of the head record
 
     def has(self, check: Check) -> bool:
         """Return whether documents are drawn from a record: in force when the head was told."""
@@ -331,7 +331,7 @@ class Verifier:
         self._after: dict[int, str] = {}  # by record: the SHA-256 of its report after erasures
         self._checks: dict[int, Check] = {}
         self._changing: set[int] = set()  # nights whose reports an erasure that is not complete changes
-        self.draw, self._sources, self._ranks = Draw({}), set[str](), dict[str, str]()  # of a pack
+        self.draw, self._sources, self._ranks = Draw({}), set[str](), dict[str, str]()  # for a pack
         self._left_out = "~"  # the lowest rank of a block that is absent, but was not erased
         self._seen: dict[int, str] = {}  # objects that were read, and what is wrong with them
 
@@ -568,7 +568,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _describe(record: dict[str, Any]) -> list[str]:
-    """Return who has added a record, why, and how much it concerns."""
+    """Return who added a record, why, and how much it concerns."""
     numbers = {"document": record.get("documents"), "digest": len(_as(list, record.get("digests")))}
     numbers["row"] = sum(_as(int, number) for number in _as(dict, record.get("rows")).values())
     numbers["replaced report"] = len(_as(dict, record.get("reports")))

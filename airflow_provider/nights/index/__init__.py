@@ -1,1 +1,1 @@
-"""The index of nights: where later nights find what earlier ones have left."""
+"""The index of nights: where later nights find what earlier ones left."""

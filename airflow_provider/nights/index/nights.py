@@ -1,4 +1,4 @@
-"""What earlier nights have left: their tables are the index, and a small entry for each says where they are.
+"""What earlier nights left: their tables are the index, and a small entry for each says where they are.
 
 A task instance reads, then publishes its own tables:
 
@@ -41,9 +41,9 @@ log = logging.getLogger(__name__)
 LOOK_BACK_DAYS = 400
 MAX_DATES = 30  # with entries of the same task, and of any task, that a night looks back over
 PLAIN = ("kind", "account", "published_at", "read_at", "written_at", "facts")  # fields of an entry
-HASH_DIGITS = 8  # of a key: where two have the same, a table is read in vain
+HASH_DIGITS = 8  # for a key; if two are equal, a table is read in vain
 FEW_KEYS = 8  # to search one by one, which is quicker than to split the hashes of a table
-FEW_FOLDERS = 4  # of ranges, to list one by one
+FEW_FOLDERS = 4  # few enough ranges to list one by one
 
 
 @dataclass(frozen=True)
@@ -100,10 +100,10 @@ class TaskKey:
 
 @dataclass(frozen=True)
 class Table:
-    """A table that a night has published.
+    """A table that a night published.
 
     :param uri: where it is; below the root, relative to that, so that a tree can be moved
-    :param sha256: of its bytes: a table that was edited is not used
+    :param sha256: the SHA-256 of its bytes: a table that was edited is not used
     """
 
     uri: str
@@ -121,7 +121,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Entry:
-    """What a task instance of a night has published.
+    """What a task instance of a night published.
 
     :param root: below which its night is
     :param account: what the connection was: `account_digest`, never its id
@@ -130,7 +130,7 @@ class Entry:
     :param written_at: when this entry was written: a shard that a cleared run no longer has is older
     :param keys: hashes of the keys by which rows are looked up
     :param facts: small ones, such as rates
-    :param range: of the hashes of its documents
+    :param range: the range of the hashes of its documents
     """
 
     root: Location
@@ -145,7 +145,7 @@ class Entry:
     keys: bytes = b""
     facts: Mapping[str, Any] = field(default_factory=dict)
     range: HashRange = WHOLE
-    _sha256: dict[str, str | None] = field(default_factory=dict, compare=False, repr=False)  # of tables
+    _sha256: dict[str, str | None] = field(default_factory=dict, compare=False, repr=False)  # for tables
 
     @classmethod
     def parse(cls, content: bytes, root: Location) -> Entry:
@@ -225,7 +225,7 @@ class Entry:
 class EarlierNights:
     """The entries of earlier nights below a root, newest first.
 
-    :param kind: of the entries that the task publishes: `ingest`, `assess` or `review`
+    :param kind: the kind of the entries that the task publishes: `ingest`, `assess` or `review`
     :param task: the task instance; entries of the same task come first within a night
     :param account: whose entries of that kind count; those of all if it is empty
     :param sources: the documents of the task; by default it may have any
@@ -249,14 +249,14 @@ class EarlierNights:
 
     @cached_property
     def own(self) -> Entry | None:
-        """What an earlier attempt of this task instance has published."""
+        """What an earlier attempt of this task instance published."""
         location = self.root / self._blank.path
         content = location.read()
         return None if content is None else self._parse(content, location.path)
 
     @cached_property
     def _published(self) -> list[Entry]:
-        """What instances of the task have published in this run that may have documents of this one."""
+        """What instances of the task published in this run that may have documents of this one."""
         entries = self._read(self.kind, self.night.date, self._sources)
         return [
             entry

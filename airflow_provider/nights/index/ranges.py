@@ -13,8 +13,8 @@ from typing import NamedTuple
 from airflow_provider.storage.names import to_bytes
 
 HASH_BITS = 32
-MAX_BITS = 16  # of a range
-MIN_SOURCES = 8  # of a task with a range of its own: that of a single document would tell which one it is
+MAX_BITS = 16  # for a range
+MIN_SOURCES = 8  # in a range of its own: the range of a single document would identify it
 
 
 class HashRange(NamedTuple):

@@ -39,7 +39,7 @@ DISTINCT_FIELDS = frozenset({"source_hash", "uuid"})
 def _column(of: Literal["text", "source", "failures"], default: Any) -> Any:
     """Declare a column of the manifest.
 
-    :param of: the `text`, which a document that has failed does not have; its `source`; or its `failures`.
+    :param of: the `text`, which a document that failed does not have; its `source`; or its `failures`.
         A skipped document has what an earlier night knew of text and source
     """
     return field(default=default, metadata={"of": of})
@@ -50,12 +50,12 @@ class Document(Item):
     """One document; its key is its source. Each of its own fields is a column of the manifest.
 
     :param path: where its text is
-    :param bytes: of its text
-    :param sha256: of its text
+    :param bytes: the size of its text
+    :param sha256: the SHA-256 of its text
     :param source_version: fingerprint of the file that was submitted, to see whether it has changed since
-    :param source_etag: of the file that was submitted: its version id at the store, else its ETag
-    :param source_bytes: of the file that was submitted
-    :param source_sha256: of the bytes that the service has accepted
+    :param source_etag: the ETag of the file that was submitted: its version id at the store, else its ETag
+    :param source_bytes: the size of the file that was submitted
+    :param source_sha256: the SHA-256 of the bytes that the service accepted
     :param failed_nights: in how many nights in a row it was sent and failed; 0 if it has not failed
     :param failed_since: the first of them
     """
@@ -111,7 +111,7 @@ class Document(Item):
         return {name: record.get(name, 0 if name == "attempts" else None) for name in MANIFEST_COLUMNS}
 
     def set_error(self, error: object) -> None:
-        """Keep why it has failed; then it has no text."""
+        """Keep why it failed; then it has no text."""
         super(Document, self).set_error(error)  # slots rule out a bare super()
         for name in columns_of("text"):
             setattr(self, name, _COLUMNS[name].default)
@@ -172,7 +172,7 @@ class IngestSteps(Steps[Document]):
             job = await self._client.submit_url(item.address)
         else:
             file = SourceFile(item.address)
-            item.source_sha256 = ""  # of an earlier submit
+            item.source_sha256 = ""  # drop that of an earlier submit
             try:
                 job = await self._client.submit_file(file)
                 item.source_sha256 = file.sha256
@@ -245,7 +245,7 @@ def group_documents(documents: Iterable[Document]) -> dict[str, list[str]]:
 
 
 def count_documents(conn_id: str, documents: Sequence[Document], checkpoint: Checkpoint) -> None:
-    """Send metrics of the documents, except for those that an earlier attempt has counted."""
+    """Send metrics of the documents, except for those that an earlier attempt counted."""
     new = [document for document in documents if not checkpoint.is_published(document)]
     for state, number in Counter(document.state for document in new).items():
         metrics.count(metrics.DOCUMENTS, conn_id, number, outcome=state.lower())
@@ -254,7 +254,7 @@ def count_documents(conn_id: str, documents: Sequence[Document], checkpoint: Che
 
 
 def finished_jobs(documents: Iterable[Document]) -> tuple[list[FinishedJob], set[str]]:
-    """Return the jobs whose texts this run has stored, and those that are needed again.
+    """Return the jobs whose texts this run stored, and those that are needed again.
 
     That of a skipped document is of an earlier night.
     """

@@ -56,9 +56,9 @@ def resume_documents(
 ) -> list[Document]:
     """Return all documents, each as far as it has come; in the task's own thread.
 
-    :param addresses: of all documents, by source
+    :param addresses: the addresses of all documents, by source
     :param is_new_attempt: failed documents are processed again; not so after a deferral
-    :param versions: of files that were listed, by address
+    :param versions: the versions of files that were listed, by address
     """
     if earlier:
         log.info("Resuming from an earlier attempt, which knew %s.", plural(len(earlier)))
@@ -103,7 +103,7 @@ def _source_error(source: str, stores: Stores) -> Exception | None:
         try:
             _ = location.fs
             stores[store] = None
-        except Exception as error:  # of any kind: other sources may be fine
+        except Exception as error:  # any kind: other sources may be fine
             stores[store] = error
     return stores[store]
 
@@ -131,9 +131,9 @@ class EarlierDocuments:
     ) -> tuple[list[Document], list[str]]:
         """Decide once per attempt what is left to do, with documents as earlier attempts have left them.
 
-        What has changed is processed again, what is unchanged since an earlier night is skipped, and what
+        What changed is processed again, what is unchanged since an earlier night is skipped, and what
         fails every night is given up. A source that is gone, or whose version can't be read, has not changed
-        as far as is known. What an earlier attempt has skipped is decided again: its text may have been
+        as far as is known. What an earlier attempt skipped is decided again: its text may have been
         replaced since.
 
         :param client: to ask whether the service still knows the jobs of what is unchanged; None if that
@@ -242,7 +242,7 @@ class EarlierDocuments:
             self._previous[row["source"]] = entry.night.at, Document.from_record(row)
 
     async def _give_up(self, documents: list[Document], nights: int) -> list[Document]:
-        """Fail documents that have failed in too many nights in a row, instead of sending them; return them.
+        """Fail documents that failed in too many nights in a row, instead of sending them; return them.
 
         What an earlier attempt of this run says does not count, so a retry and a clear send it again.
         """
@@ -269,7 +269,7 @@ class EarlierDocuments:
         return given_up
 
     async def count_failures(self, documents: Sequence[Document]) -> None:
-        """Set in how many nights in a row each document has failed."""
+        """Set in how many nights in a row each document failed."""
         sent = [document for document in documents if not is_given_up(document)]
         for document in sent:  # an earlier attempt may have counted
             document.failed_nights, document.failed_since = 0, None
@@ -312,7 +312,7 @@ class EarlierDocuments:
         return report
 
     async def _may_succeed(self, document: Document, at: str, previous: Document) -> bool:
-        """Return whether to send a document again: its source has changed, or whether it has is unknown.
+        """Return whether to send a document again: its source changed, or whether it has is unknown.
 
         :param at: the night of the previous row
         """

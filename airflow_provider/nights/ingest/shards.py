@@ -1,7 +1,7 @@
 """The shards of a night: each is a list of the documents whose hashes start with the same bits.
 
 So a document stays with the same neighbors from night to night, whatever comes and goes: what earlier nights
-have left of a shard is in one or two places.
+left of a shard is in one or two places.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 SHARD_SIZE = 1000  # documents, as long as Airflow maps as many shards
 BUCKET_BITS = 8
-BUFFER_ROWS = 256  # of a bucket, before they go to the disk
+BUFFER_ROWS = 256  # per bucket, before they go to disk
 # Of a list file: how many shards there are, the position of this one among those that have documents, and its
 # number, which says which hashes it has.
 LIST_NAME = re.compile(r"(\d{5})-(\d{5})-[0-9a-f]+\.jsonl")
@@ -94,7 +94,7 @@ def list_shards(
     and each has its place, so that each document finds what was done with it.
 
     :param sources: as of `ComplianceIngestOperator`
-    :param destination: of the night; the files go below `_work/`
+    :param destination: the destination of the night; the files go below `_work/`
     :param size: about how many documents a shard has; None for as many as Airflow needs it to have
     :param most: how many shards Airflow maps
     :param sample: list only that many documents: those with the smallest hashes, so the same every night

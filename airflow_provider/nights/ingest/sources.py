@@ -35,7 +35,7 @@ LISTS = (*JSON_LISTS, ".txt", ".lst")  # none of these is a document for the ser
 SOURCE_KEYS = ("source", "url", "uri", "path", "file")
 WINDOWS_PATH = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 DOCUMENTS = (".pdf", ".docx")
-TEMPORARY_PREFIXES = ("~$", "._")  # of temporary files of Word and macOS
+TEMPORARY_PREFIXES = ("~$", "._")  # for temporary files of Word and macOS
 TEMPORARY_FOLDER = "__MACOSX"
 PATTERN = frozenset("*?[")
 # What may be many documents: a pattern, a folder or a list.
@@ -48,8 +48,8 @@ Listed = tuple[str, Mapping[str, Any]]  # a path or URI, and what its store says
 class Found(NamedTuple):
     """A document that was found; they are in order by place and source.
 
-    :param place: of what names it among all sources
-    :param version: of a file, as a listing has it; empty if it was not listed
+    :param place: the place of its name among all sources
+    :param version: the version of a file, as a listing has it; empty if it was not listed
     """
 
     place: int
@@ -179,7 +179,7 @@ def _is_store(location: Location) -> bool:
 
 
 def _listed(location: Location) -> Iterator[tuple[str, str]]:
-    """Yield what a list names, and the version of each file that we have listed ourselves."""
+    """Yield what a list names, and the version of each file that we listed ourselves."""
     is_json, number = location.path.lower().endswith(JSON_LISTS), 0
     try:
         for line in read_lines(location):

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from airflow_provider.nights.reports.page import Run
 
-MAX_DOCUMENTS = 20_000  # of the matrix
+MAX_DOCUMENTS = 20_000  # for the matrix
 MAX_RATIONALE_CHARS = 600
 RATIONALE_BUDGET_CHARS = 1_500_000
-RANKS = ("", "skipped", "completed", "failed")  # of documents, the one that counts last
+RANKS = ("", "skipped", "completed", "failed")  # ranks of documents; the last one counts most
 FAILED = "F"  # where others have the letter of a category
 # What a document is counted as, by the letter of its worst verdict.
 WORST = {category.letter: category.worst for category in SHOWN} | {FAILED: "not assessed"}
@@ -48,7 +48,7 @@ STATES = {
 class JudgeStats:
     """Collects what the section about the judge shows: every criterion and document once.
 
-    Without golden documents, each instance of a mapped assess task has counted the same decisions.
+    Without golden documents, each instance of a mapped assess task counted the same decisions.
     """
 
     _rows: dict[tuple[str, ...], Row] = field(default_factory=dict)
@@ -97,10 +97,10 @@ class VerdictStats(VerdictCounts):
     """What the report shows: counts, and the verdicts of each document for the matrix.
 
     :param documents: their numbers, by source
-    :param letters: of the verdicts, in the order of the criteria, by number of the framework and of the
-        document; a point for none, none at the end, and `F` if it has failed
+    :param letters: letters of the verdicts in the order of the criteria, by number of the framework and of
+        the document; a point for none, none at the end, and `F` if it failed
     :param notes: why, by number of the document, of the framework and of the criterion
-    :param kinds: of documents, by number: one of `RANKS`
+    :param kinds: the kind of each document, by number: one of `RANKS`
     """
 
     documents: dict[str, int] = field(default_factory=dict)

@@ -21,18 +21,18 @@ from airflow_provider.nights.reports.page import OPEN, UNDECIDED, apply_decision
 from airflow_provider.storage.jsonl import Row, parse_line, read_blocks, read_valid_rows
 from airflow_provider.storage.locations import Location, storage_errors
 
-MAX_DOCUMENTS = 200  # of a search
-MAX_NIGHTS = 60  # of a document
+MAX_DOCUMENTS = 200  # for a search
+MAX_NIGHTS = 60  # for a document
 
 
 @dataclass
 class DocumentNight:
     """What a night says about one document.
 
-    :param date: of the night, with its time if there are several on that day
+    :param date: the date of the night, with its time if there are several on that day
     :param document: its row of the manifest
     :param findings: on it, by framework and criterion
-    :param decisions: of experts
+    :param decisions: the decisions of experts
     :param changed: tables of the night that are not as they were published; their rows are left out
     """
 
@@ -136,7 +136,7 @@ class DocumentTables:
     def find_text(self, source: str, sha256: str = "") -> Row:
         """Return the newest row of a manifest with a text of a document; empty if there is none.
 
-        :param sha256: of the text; by default any
+        :param sha256: the SHA-256 of the text; by default any
         """
         for _, entries in islice(self._by_night("ingest", "manifest", [source]), MAX_NIGHTS):
             for entry in entries_with(entries, "manifest", [source]):
@@ -146,7 +146,7 @@ class DocumentTables:
         return {}
 
     def count_decisions(self, runs: Collection[str]) -> Counter[str]:
-        """Return how many decisions experts have made in runs so far, by run."""
+        """Return how many decisions experts made in runs so far, by run."""
         counts: Counter[str] = Counter()
         for night, entries in islice(self._by_night("review", "decisions"), MAX_NIGHTS) if runs else ():
             for entry in entries if night.run in runs else ():

@@ -60,7 +60,7 @@ def render_night(
 ) -> str:
     """Return the HTML page of a night.
 
-    :param record: of the night, without the report itself; see docs/evidence-format.md
+    :param record: the record of the night, without the report itself; see docs/evidence-format.md
     :param documents: rows of all ingest manifests
     :param verdicts: rows of all assessments and findings
     :param judge: rows about golden documents and agreement with experts
@@ -103,7 +103,7 @@ def describe_night(
 ) -> dict[str, Any]:
     """Return what a message about a closed night says, for templates of notifiers; without secrets.
 
-    :param record: of the night
+    :param record: the record of the night
     :param vanished: the documents of an earlier night that are not among tonight's
     """
     tone, status, headline = summarize_night(record, documents, verdicts)
@@ -221,7 +221,7 @@ def _find_problems(record: Mapping[str, Any], documents: OutcomeStats) -> Iterat
 
 MIN_SLOTS, MAX_SLOTS = 14, 62
 TICK_STEPS = (1, 2, 3, 5, 7, 10, 14, 20, 30, 1000)  # nights; the last for a single label
-MIN_HEIGHT_PERCENT = 3.5  # of a segment, so that few among many stay visible
+MIN_HEIGHT_PERCENT = 3.5  # minimum height of a segment, so that few among many stay visible
 OUTLIER_FACTOR = 20  # times the usual night: a bar that would make all others invisible is cut off
 SHARES = ("Verdicts", "Agreement")  # charts whose bars are all as high
 Series = Sequence[tuple[str, str, str]]

@@ -55,7 +55,7 @@ class Top(Generic[T]):
 
 @dataclass
 class Kind:
-    """How often something has happened, and the first documents."""
+    """How often something happened, and the first documents."""
 
     total: int = 0
     sources: list[str] = field(default_factory=list)
@@ -100,7 +100,7 @@ class OutcomeStats:
     :param completed_at: Unix timestamps
     :param durations: seconds
     :param sizes: bytes, without empty texts
-    :param repeated: documents that have failed again: nights in a row, the most first, source and row
+    :param repeated: documents that failed again: nights in a row, the most first, source and row
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -125,7 +125,7 @@ class OutcomeStats:
         return self.outcomes.total()
 
     def add(self, row: Row) -> None:
-        """Count one row of a manifest; a document that is neither completed nor skipped has failed."""
+        """Count one row of a manifest; a document that is neither completed nor skipped failed."""
         status = sanitize(row.get("status"), 20).lower()
         outcome = status if status in ("completed", "skipped") else "failed"
         self.outcomes[outcome] += 1

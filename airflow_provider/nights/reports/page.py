@@ -48,7 +48,7 @@ OPEN, OVERRULED = DECISIONS["none"], DECISIONS["changed"]
 STATES = (OVERRULED, OPEN, DECISIONS["commented"], DECISIONS["agreed"])
 DOCUMENTS = {"completed": "new or changed", "skipped": "unchanged", "failed": "failed"}  # words, by outcome
 CELLS = {"assessed": "assessed tonight", "carried": "carried over", "failed": "failed"}
-TONES = ("idle", "good", "warn", "bad")  # of a page, the worst last
+TONES = ("idle", "good", "warn", "bad")  # tones of a page, the worst last
 
 # The CSS classes of bars, in their order.
 STYLES = ("plain", "completed", *list(LEGEND)[:-1], "failed", "cancelled", "skipped", UNKNOWN.style)

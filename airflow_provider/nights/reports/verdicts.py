@@ -25,7 +25,7 @@ from airflow_provider.redaction.text import plural, sanitize
 
 MAX_CHANGES = 100  # kinds of change that a page shows
 MAX_CAUSES = 3  # criteria in one sentence
-MAX_SHOWN_DECISIONS = 30  # of earlier nights
+MAX_SHOWN_DECISIONS = 30  # decisions of earlier nights
 MAX_MADE_DECISIONS = 500  # in this night
 MAX_CRITERIA = 2000  # that are counted, of all frameworks together
 MAX_NAME_CHARS = 400
@@ -148,15 +148,15 @@ class VerdictCounts:
     """Verdicts by framework and criterion, what changed, and what experts decided.
 
     :param cells: assessed, carried, failed, of all frameworks
-    :param without_findings: how many of them have completed, but the service has found nothing
+    :param without_findings: how many of them completed, but the service found nothing
     :param changed: how many findings have another category than in the previous night; `changes` are kinds
     :param worse, better: what stands of them
     :param states: what experts made of findings that changed; `open_earlier` are those of earlier nights
     :param overruled: verdicts where the category of an expert counts instead
     :param again: documents with a new cause for a verdict, by cause, and by framework if that is the cause
     :param new: verdicts on what had none in the previous night
-    :param decisions: of experts in earlier nights; `made` are those of tonight, and `answers` counts these;
-        they are added before findings
+    :param decisions: expert decisions of earlier nights; `made` are tonight's, counted by `answers`, and
+        added before findings
     :param unasked: how many open findings no expert was asked about
     :param gone: verdicts of the previous night that have no counterpart tonight, by framework and criterion
     """
@@ -196,7 +196,7 @@ class VerdictCounts:
 
     @property
     def open(self) -> int:
-        """The number of changed verdicts that no expert has decided about."""
+        """The number of changed verdicts that no expert decided about."""
         return self.states[OPEN] + self.open_earlier
 
     @property

@@ -78,7 +78,7 @@ def _by_night(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], list[M
 
 
 def find_root(findings: str, night: str) -> str:
-    """Return the root below which a night has published its findings; empty if there is none."""
+    """Return the root below which a night published its findings; empty if there is none."""
     try:
         day = date.fromisoformat(night[:10]).isoformat()
     except ValueError:

@@ -161,7 +161,7 @@ class Form:
         :param heading: Markdown of the DAG author, shown first
         :param omitted: which findings are not on the form
         :param demands: what criteria demand, by framework and criterion
-        :param page: of the run, inside Airflow
+        :param page: the page of the run, inside Airflow
         """
         title = " · ".join(filter(None, [self.document, self.common("framework")]))
         about = [f"**{escape(title, MAX_TITLE_CHARS)}**"] if title else []

@@ -154,7 +154,7 @@ def _parse(value: Any) -> tuple[list[str], list[Mapping[str, Any]]]:
     forms: list[Mapping[str, Any]] = []
     for output in outputs_of(required(value, "findings"), "findings"):
         if output is None:
-            continue  # an instance that was skipped, or has failed
+            continue  # an instance that was skipped, or failed
         if isinstance(output, str):
             tables.append(output)
         elif isinstance(output.get("form"), str):

@@ -39,11 +39,11 @@ class ReviewedFinding(Finding):
     :param cell: identifies text, framework and payload, so that the next night finds a decision on it
     :param changed_from: the category before the change that no one has decided about yet
     :param first_seen: the night of that change
-    :param change_reason: what has changed: `document`, `framework`, `both` or only the `judge`
-    :param expert: who has decided on it before
+    :param change_reason: what changed: `document`, `framework`, `both` or only the `judge`
+    :param expert: who decided on it before
     :param framework_fingerprint: SHA-256 of the rules that it was assessed against
-    :param text_sha256: of the text that was assessed
-    :param account: that the service has assessed it for
+    :param text_sha256: the SHA-256 of the text that was assessed
+    :param account: that the service assessed it for
     :param findings: the URI of the table
     :param part: which form of several about the same, such as `1 of 2`
     """
@@ -90,7 +90,7 @@ class ReviewedFinding(Finding):
 
     @property
     def priority(self) -> tuple[bool, int, bool, int]:
-        """Sorts what has become worse first, then by category, the worst first, and by what it was before."""
+        """Sorts what became worse first, then by category, the worst first, and by what it was before."""
         now, before = classify(self.category).rank, classify(self.changed_from).rank
         return not self.is_worse, -now, not self.changed_from, before
 
@@ -163,7 +163,7 @@ def select(
 ) -> Selection:
     """Select the findings that an expert is asked about; only those are held in memory.
 
-    :param only: `changed` (in any night) or `insufficient`, without what an expert has decided, or `all`
+    :param only: `changed` (in any night) or `insufficient`, without what an expert decided, or `all`
     :param shown: the verdicts that an earlier form showed
     """
     selection = Selection()

@@ -1,4 +1,4 @@
-"""What a review has asked, received and sent, across the attempts of its task."""
+"""What a review asked, received and sent, across the attempts of its task."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class ReviewState(Outbox):
         self.store.set(REVIEW, asdict(self.review))
 
     def results(self) -> list[dict[str, Any]]:
-        """Return all decisions, each with what has become of it."""
+        """Return all decisions, each with what became of it."""
         sent = self.sent
         return [{**row, "outcome": sent.get(_key_of(row), row["outcome"])} for row in self.review.decisions]
 

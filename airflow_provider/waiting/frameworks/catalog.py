@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:  # DAG files import what imports this
     from airflow_provider.client.models import Framework
 
-MAX_STORED_CHARS = 48_000  # of JSON; Airflow warns of values above 64 KB
+MAX_STORED_CHARS = 48_000  # for JSON; Airflow warns of values above 64 KB
 MAX_TITLE_CHARS = 60
 TITLES_PER_SUMMARY = 5  # for each kind of change
 
@@ -46,7 +46,7 @@ def compare_rules(before: bytes, after: bytes) -> Iterator[tuple[str, str, str, 
 
 
 def same_criteria(before: bytes, after: bytes) -> frozenset[str]:
-    """Return the criteria whose rules are the same; none if the framework itself has changed."""
+    """Return the criteria whose rules are the same; none if the framework itself changed."""
     changed = {criterion for criterion, *_ in compare_rules(before, after)}
     return frozenset() if "" in changed else frozenset(_by_criterion(after)) - changed
 

@@ -36,7 +36,7 @@ POLL_TIMEOUT_SECONDS = 300.0
 STATE_TIMEOUT_SECONDS = 30.0
 AUTH_RETRY_SECONDS = 300.0  # backoff after refused credentials; doubles with each refusal
 MAX_AUTH_RETRY_SECONDS = 6 * 3600.0
-MAX_IDS_CHARS = 10_000  # of JSON, in an event: Airflow logs it and stores it
+MAX_IDS_CHARS = 10_000  # for JSON, in an event: Airflow logs it and stores it
 
 
 @dataclass(eq=False)
@@ -126,7 +126,7 @@ class FrameworkPoller:
             yield snapshot, snapshot
 
     async def advance(self, batch: Sequence[Any]) -> None:
-        """Commit snapshots whose events Airflow has stored."""
+        """Commit snapshots whose events Airflow stored."""
         for item in batch:
             await item.broker_payload.commit()
 
@@ -241,7 +241,7 @@ class Watcher:
         return event
 
     async def commit(self) -> None:
-        """Store the catalog of the event that was sent, because Airflow has stored the event."""
+        """Store the catalog of the event that was sent, because Airflow stored the event."""
         self._unwritten, self._in_flight = self._in_flight, None
         try:
             async with asyncio.timeout(STATE_TIMEOUT_SECONDS):
