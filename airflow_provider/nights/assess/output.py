@@ -90,9 +90,8 @@ class Outcome:
         await checkpoint.check_owner()
         result, manifest, findings = await in_thread(self._write)
         tables = {FINDINGS_TABLE: findings, **self._judged}
-        await checkpoint.publish_night(
+        await self.task.run.publish(
             manifest,
-            self.task.nights,
             (key for cell in self.task.cells for key in (cell.key, cell.digest)),
             TABLE,
             {name: Table.of(table.location, table.sha256) for name, table in tables.items()},

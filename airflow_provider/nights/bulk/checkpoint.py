@@ -18,7 +18,6 @@ from airflow_provider.exceptions import (
     ComplianceSupersededError,
 )
 from airflow_provider.nights.bulk.items import I, Item, now
-from airflow_provider.nights.index.nights import EarlierNights, Table
 from airflow_provider.runtime.event_loop import in_thread
 from airflow_provider.runtime.provenance import check_newest
 from airflow_provider.storage.atomic import put, put_sync
@@ -309,25 +308,6 @@ class Checkpoint:
         await in_thread(manifest.publish)
         await self.check_owner()
         await self._clean_up(self._find_segments)  # oldest first: no older record outlives a newer one
-
-    async def publish_night(
-        self,
-        manifest: TableFile,
-        nights: EarlierNights,
-        keys: Iterable[str],
-        table: str,
-        tables: Mapping[str, Table] | None = None,
-        facts: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Write the manifest, then the entry by which later nights find it.
-
-        :param table: what the entry calls the manifest
-        :param tables: what else is published
-        """
-        await self.publish(manifest)
-        published = {table: Table.of(manifest.location, manifest.sha256), **(tables or {})}
-        await self.check_owner()
-        await in_thread(nights.publish, published, keys, facts)
 
     async def _clean_up(self, find: Callable[[], list[str]]) -> None:
         """Remove segments that are not needed any more; an error is a warning."""

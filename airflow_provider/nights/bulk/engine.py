@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic
@@ -20,10 +20,11 @@ from airflow_provider.nights.bulk.checkpoint import Checkpoint
 from airflow_provider.nights.bulk.counts import Progress
 from airflow_provider.nights.bulk.items import READY, I, Steps
 from airflow_provider.nights.bulk.pipeline import Pipeline
-from airflow_provider.nights.index.nights import EarlierNights, Night, TaskKey
-from airflow_provider.runtime.event_loop import for_each, run_to_end
+from airflow_provider.nights.index.nights import EarlierNights, Night, Table, TaskKey
+from airflow_provider.runtime.event_loop import for_each, in_thread, run_to_end
 from airflow_provider.runtime.params import MaxFailed
 from airflow_provider.runtime.provenance import describe_attempt, read_provenance
+from airflow_provider.storage.jsonl import TableFile
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import task_folder
 from airflow_provider.waiting.poller import Subscription
@@ -104,6 +105,24 @@ class BulkRun:
         self.nights = EarlierNights(
             self.root, kind, self.night, TaskKey.of(ti), self.checkpoint.account, sources
         )
+
+    async def publish(
+        self,
+        manifest: TableFile,
+        keys: Iterable[str],
+        table: str,
+        tables: Mapping[str, Table] | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write the manifest, then the entry by which later nights find it.
+
+        :param table: what the entry calls the manifest
+        :param tables: what else is published
+        """
+        await self.checkpoint.publish(manifest)
+        published = {table: Table.of(manifest.location, manifest.sha256), **(tables or {})}
+        await self.checkpoint.check_owner()
+        await in_thread(self.nights.publish, published, keys, facts)
 
     @property
     def stuck_pause(self) -> float:

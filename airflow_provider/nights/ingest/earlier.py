@@ -308,7 +308,7 @@ class EarlierDocuments:
         await checkpoint.check_owner()
         await put(report, page.encode("utf-8", "replace"))
         sources = [row["source"] for row in rows]
-        await checkpoint.publish_night(manifest, self.run.nights, sources, MANIFEST_TABLE)
+        await self.run.publish(manifest, sources, MANIFEST_TABLE)
         return report
 
     async def _may_succeed(self, document: Document, at: str, previous: Document) -> bool:
