@@ -141,6 +141,7 @@ COMMANDS = (
         "and for how many nights in a row. Reads tables only: neither Airflow's database nor the service is "
         "asked. Exit code 0: nothing has failed; 1: something has; 2: there are no nights.",
         (NIGHTS, USE_CONNECTION, JSON),
+        "documents.failures",
     ),
     Command(
         "golden",
@@ -155,6 +156,7 @@ COMMANDS = (
             USE_CONNECTION,
             JSON,
         ),
+        "documents.golden",
     ),
     Command(
         "history",
@@ -168,6 +170,7 @@ COMMANDS = (
             USE_CONNECTION,
             JSON,
         ),
+        "documents.history",
     ),
     Command(
         "hold",
