@@ -45,7 +45,7 @@ PARTS: dict[str, Any] = {
 }
 LISTED = "listed"  # XCom: how many documents there are
 MAX_REVIEWED = 200  # findings a night that experts are asked about, unless `limit` says otherwise
-# What the night itself sets, or what makes no sense in it.
+# Parameters that the night sets itself, or that make no sense in it.
 RESERVED = frozenset({
     "assessed", "assessment_id", "documents", "dry_run", "findings", "ingested", "only", "reassess",
     "results", "reviewed", "root", "sample_of", "task_id", "trigger_rule",
@@ -108,7 +108,7 @@ def compliance_night(
     common = {"conn_id": conn_id, "destination": night, "root": destination, "deferrable": True}
     with TaskGroup(group_id, default_args=given["default_args"]) as group:  # type: ignore[arg-type] # attrs loses the type of a converter
         dag_args = group.dag.default_args if group.dag else {}
-        for defaults in (RETRIES, RETRY_DELAYS):  # Airflow prefers those of a group to those of the DAG
+        for defaults in (RETRIES, RETRY_DELAYS):  # Airflow prefers a group's arguments to the DAG's
             if defaults.keys().isdisjoint({**dag_args, **group.default_args}):
                 group.default_args.update(defaults)
         shards = _ListDocumentsOperator(
@@ -167,7 +167,7 @@ def compliance_night(
         close = ComplianceCloseNightOperator(task_id="close", outlets=outlets, **closing)
         tasks: list[Any] = [ingest, assess, close, *([judge] if judge else ())]
         if review and HAS_FORMS:
-            # What one shard left out does not keep experts from the others.
+            # A shard without findings does not keep experts from the others.
             forms: Any = task(task_id="group_findings", trigger_rule="all_done")(group_findings)(
                 assess.output, only=review, **{"limit": MAX_REVIEWED, **given["group_findings"]}
             )
@@ -247,7 +247,7 @@ class _AssessShardOperator(ComplianceAssessOperator):
 
     @property
     def topic(self) -> object:
-        """What the task is about: the shard whose manifest it has."""
+        """The subject of the task: the shard whose manifest it has."""
         found = re.search(r"-(\d+)-[0-9a-f]{12}/", str(self.documents))
         return f"shard {int(found[1]) + 1}" if found else super().topic
 
@@ -268,7 +268,7 @@ def _finish() -> None:
 
 
 def _split(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the options of each part of a night, and those of all operators."""
+    """Return the options of each part of a night, and the options of all operators."""
     common = inspect.signature(BaseOperator.__init__).parameters.keys() - RESERVED
     names = {name: _parameters(part) - common - RESERVED for name, part in PARTS.items()}
     names["review"] -= names["group_findings"]

@@ -97,7 +97,7 @@ def find_above(location: Location, folder: str) -> Location | None:
 
 
 def as_uri(path: str) -> str:
-    """Return a path as a URI; of what a task wrote and logged, the root or destination of it."""
+    """Return a path as a URI; or, for a URI that a task logged, its root or destination."""
     if not path.strip():
         raise ComplianceInputError("A path is empty: give a URI or a local path.")
     if ".." in path.split("/"):

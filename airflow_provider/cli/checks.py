@@ -1,4 +1,4 @@
-"""What a check of `doctor` says."""
+"""The result of a check of `doctor`."""
 
 from __future__ import annotations
 

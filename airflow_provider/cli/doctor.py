@@ -53,7 +53,7 @@ TIMEOUT_SECONDS = 15.0
 class Diagnosis:
     """The checks of a connection, each after those that it needs.
 
-    :param store: a prefix that tasks are to write to
+    :param store: a prefix for tasks to write to
     """
 
     conn: Any

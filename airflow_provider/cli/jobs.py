@@ -67,7 +67,7 @@ class JournaledJob:
         return f"{first} and {len(others)} more" if others else first
 
     def set_state(self, result: PollResult) -> None:
-        """Set the state by what a poll returned."""
+        """Set the state from the result of a poll."""
         if isinstance(result, Exception):
             self.why = str(result)
             return
@@ -86,7 +86,7 @@ class JournaledJob:
 
 
 class Journals:
-    """What the journals and manifests at a destination say.
+    """Jobs according to the checkpoints and manifests at a destination.
 
     :param account: the account of the connection; jobs of other ones are only counted
     """

@@ -1,4 +1,4 @@
-"""What a service means by its words and fields, found out from its answers; without I/O."""
+"""The meaning of a service's words and fields, learned from its answers; without I/O."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What the service said to a request."""
+    """The service's answer to a request."""
 
     operation: str
     method: str
@@ -140,7 +140,7 @@ class Learned:
     def record(self, operation: str, value: Any) -> Any:
         """Return the record in the JSON of an answer, or the first one of its list, as it was sent.
 
-        What a list is wrapped in is not a record, even if the list is empty.
+        The wrapper of a list is not a record, even if the list is empty.
         """
         items = self.profile.unwrap(operation, value)
         if operation not in LISTS:
@@ -223,7 +223,7 @@ def _meaning_of(kind: str, word: object) -> str | None:
 
 
 def _leaves(value: Any, depth: int = MAX_DEPTH, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the path and the value of every field, those of objects in objects included."""
+    """Yield the path and the value of every field, including nested objects."""
     if isinstance(value, dict):
         for name, item in value.items():
             yield f"{path}{name}", item

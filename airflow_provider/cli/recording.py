@@ -1,6 +1,6 @@
-"""A recording of what a service says, which may be passed on: structure and words, nothing else.
+"""A recording of a service's answers, which may be passed on: structure and words, nothing else.
 
-Only what is known to be harmless is written: usual names of fields, usual words of states and categories,
+Only harmless parts are written: usual names of fields, usual words of states and categories,
 usual parts of paths, and a few headers. All else is replaced, the same value always by the same stand-in, in
 the extras too: a field may be named after a customer. The emulator can replay it.
 """

@@ -87,7 +87,7 @@ class Trial:
         self._frameworks: list[Framework] = []
 
     def run(self) -> Iterator[Check]:
-        """Yield a line per step; what was submitted is deleted at the end."""
+        """Yield a line per step; deletes what it submitted at the end."""
         is_read, has_fitted = True, False
         try:
             yield from check("submit", self._submit, is_needed=True)

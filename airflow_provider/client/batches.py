@@ -65,13 +65,13 @@ def get_statuses(uuids: Iterable[str], limit: BatchLimit) -> Flow[dict[str, Cont
     halved until the malformed one is alone, and the limit is lowered only if there is none.
 
     Many jobs that are missing in an answer are asked for again in smaller batches, because the service may
-    leave out what is over its limit; a few, or those that stay missing, are asked for alone.
+    leave out what is over its limit; a few ids, or ids that stay missing, are requested alone.
     """
     return (yield from _Query([uuids] if isinstance(uuids, str) else uuids, limit).run())
 
 
 class _Query:
-    """What one call of `get_statuses` still has to ask for, the next batch last, and what it has found."""
+    """Uuids that a call of `get_statuses` still has to request, the next batch last, and records found."""
 
     def __init__(self, uuids: Iterable[str], limit: BatchLimit) -> None:
         self._requested = dict.fromkeys(uuids)
@@ -139,7 +139,7 @@ class _Query:
         return count > 1
 
     def _take(self, uuids: list[str], jobs: list[ContentJob]) -> list[str]:
-        """Take the jobs of an answer, and return the ids of those that are missing in it."""
+        """Take the jobs of an answer, and return the ids missing in it."""
         by_uuid = {job.uuid: job for job in jobs}
         # A service may change the case of a uuid; other ids may differ in nothing else.
         by_lower = {job.uuid.lower(): job for job in jobs if job.uuid not in self._requested}

@@ -81,7 +81,7 @@ class Retry:
 
 @dataclass(slots=True)
 class ThrottlePause:
-    """Until when a server asked not to be called, and what was logged of it; shared by all its clients.
+    """Until when a server asked not to be called, and whether that was logged; shared by all its clients.
 
     :ivar logged: retries that were logged, and when: in an outage, many calls have the same to say
     """

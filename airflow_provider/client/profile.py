@@ -44,7 +44,7 @@ LISTS = frozenset({"get_statuses", "list_frameworks", "list_criteria"})  # opera
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Maps answers of the service to those of the contract; what it does not name stays as it is.
+    """Maps answers of the service to the API specification; other fields stay as they are.
 
     :param fields: names in the contract, each with what the service may call it; a dot leads into an object
     :param words: words of `status` and `category`, in lower case, each with the word of the API specification
@@ -77,7 +77,7 @@ class Profile:
 
     @property
     def finding_names(self) -> dict[str, list[str]]:
-        """What each field of a finding may be called; one that the profile maps: first as in the contract."""
+        """Names that each field of a finding may have; a mapped one as in the profile first."""
         mapped = dict(self.fields)
         return {name: [name.lower()] * (name in mapped) + names.split() for name, names in SYNONYMS.items()}
 

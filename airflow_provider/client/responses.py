@@ -59,7 +59,7 @@ def read_models(
 
 
 def read_job(response: HttpResponse, uuid: str, *, strict: bool) -> ContentJob:
-    """Read the record of a job; refuse that of another one, which a cache may return."""
+    """Read the record of a job; refuse another job's record, which a cache may return."""
     job = ContentJob.model_validate(read_object(response, strict=strict))
     if job.uuid and normalize_id(job.uuid) != normalize_id(uuid):
         raise ComplianceProtocolError(
@@ -100,7 +100,7 @@ def check_complete(response: HttpResponse) -> None:
 
 
 def check_text(response: HttpResponse) -> None:
-    """Refuse what is not a text: another type is the answer of a gateway."""
+    """Refuse a response that is not a text: another type is the answer of a gateway."""
     check_complete(response)
     kind = response.content_type
     if not (kind.startswith("text/") or kind in UNTYPED) or kind.endswith(("json", "xml")):

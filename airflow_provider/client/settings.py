@@ -163,7 +163,7 @@ class Settings:
 
     @property
     def account_digest(self) -> str:
-        """Tells the jobs of one service and account from those of others, which may have the same ids."""
+        """Identifies service and account: other accounts may have jobs with the same ids."""
         parts = self.base_url, self.grant_type, self.account, self.idp_subject
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 

@@ -225,7 +225,7 @@ class _Stream:
 
 
 def _result(future: Future[T], settings: Settings) -> T:
-    """Wait for what is read from a store."""
+    """Wait for a read from a store."""
     wait([future], settings.response_timeout)
     if not future.done():
         raise read_timeout_error(settings.response_timeout)

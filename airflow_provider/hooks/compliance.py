@@ -323,7 +323,7 @@ class ComplianceHook(BaseHook):
 
     @property
     def account_digest(self) -> str:
-        """Tells the jobs of one service and account from those of others, which may have the same ids."""
+        """Identifies service and account: other accounts may have jobs with the same ids."""
         return self._settings.account_digest
 
     @property

@@ -148,7 +148,7 @@ def _parse_bool_or_path(value: Any) -> bool | str:
     return values.get(str(value).strip().lower(), str(value))
 
 
-# Of extras, by the type of their field, and of those that need more.
+# Parsers of extras by the type of their field, and of extras that need more.
 PARSERS: dict[str, Callable[[Any], Any]] = {
     "string": str,
     "number": float,

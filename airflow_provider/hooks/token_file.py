@@ -1,4 +1,4 @@
-"""What all processes of this user on this host know of a login, in an encrypted file."""
+"""The knowledge about a login that all processes of this user on this host share, in an encrypted file."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ class Category(NamedTuple):
     :param letter: in the matrix of a report; `F` and the point are taken
     :param sign: the same for readers
     :param style: its CSS class
-    :param color: the variable of report.css that bars and cells are filled with; `ink` is that of words
+    :param color: the variable of report.css that bars and cells are filled with; `ink` is the color of words
     :param words: for a verdict
     :param worst: for a document with this as its worst verdict
     :param synonyms: what services call it, without separators

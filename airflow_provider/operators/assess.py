@@ -77,7 +77,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
                 "payload, and put what differs between documents into fields of the documents."
             )
         self.payload = payload
-        # What an upstream task left may be nothing when it is rendered: that is not the default.
+        # The output of an upstream task may render as nothing: that is not the default.
         self.reassess = reassess
         given = ("frameworks", "payload", "reassess")
         self._given = {name for name in given if getattr(self, name) is not None}
@@ -86,7 +86,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
 
     @property
     def topic(self) -> object:
-        """What the task is about: its frameworks."""
+        """The subject of the task: its frameworks."""
         wanted = self._wanted_frameworks()
         return f"{', '.join(wanted)}" if wanted else "all frameworks"
 

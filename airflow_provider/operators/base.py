@@ -116,7 +116,7 @@ class ComplianceBaseOperator(BaseOperator):
 
     @property
     def topic(self) -> object:
-        """What the task is about, for the name of a mapped task."""
+        """The subject of the task, for the name of a mapped task."""
         return getattr(self, self.named_after)
 
     @property
@@ -241,7 +241,7 @@ class WaitingOperator(ComplianceBaseOperator, ABC):
     ) -> Any:
         """Defer, or wait here; what is final is not worth a trigger.
 
-        :param trigger_options: parameters of the trigger besides those that all have
+        :param trigger_options: additional parameters of the trigger
         :param resumed: keyword arguments for `_finish`, kept by Airflow while the task is deferred
         """
         deadline = Deadline.for_task(context, self.timeout, self.execution_timeout)
@@ -300,7 +300,7 @@ class TimedWaitingOperator(WaitingOperator):
 
 
 class StoringMixin:
-    """Runs asynchronous work that a kill cancels, and reports to lineage and assets what was written."""
+    """Runs asynchronous work that a kill cancels, and reports written files to lineage and assets."""
 
     concurrency: int = read_number("concurrency")
     _lineage: Lineage | None = None
@@ -314,7 +314,7 @@ class StoringMixin:
         self._loop.cancel()
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """Report to OpenLineage what was read and written."""
+        """Report to OpenLineage which files were read and written."""
         from airflow_provider.storage.lineage import Lineage
 
         return (self._lineage or Lineage()).openlineage()

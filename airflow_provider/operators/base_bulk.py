@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from airflow_provider.nights.index.nights import Night
     from airflow_provider.storage.lineage import Lineage
 
-RETURN_VALUE = "return_value"  # Airflow's key of what a task returns
+RETURN_VALUE = "return_value"  # Airflow's key of a task's result
 RESUME_FRACTION = 0.5  # of the jobs in flight must be final before the task leaves the triggerer
 DELETE_MARGIN_SECONDS = 10.0  # before the deadline, so that deleting jobs never lets the task time out
 FETCH, ASSESS = "fetch", "assess"
@@ -87,7 +87,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
             raise ValueError(f"concurrency must be a whole number of at least 1, not {concurrency!r}.")
         count_allowed(max_failed, total=0)
-        if "{" not in str(delete_after):  # what is rendered later is checked then
+        if "{" not in str(delete_after):  # templates are checked when they are rendered
             parse_delete_after(delete_after)
         if "{" not in str(max_submitted):
             parse_limit(max_submitted)
@@ -125,14 +125,14 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
             raise polling_error(result)
         if seconds_left is None:  # `dag.test()` passes on the event alone
             deadline = self._deadline(context)
-        else:  # by what the trigger waited: this clock may be wrong
+        else:  # by the trigger's waiting time: this clock may be wrong
             deadline = Deadline(deadline.name, max(0.0, seconds_left - result.seconds))
         return self._process(self._run(context, deadline, started_at, is_new_attempt=False))
 
     def _run(
         self, context: Context, deadline: Deadline, started_at: str = "", *, is_new_attempt: bool
     ) -> BulkRun:
-        """Return what is known of the run; in the task's own thread."""
+        """Return the facts about the run; in the task's own thread."""
         from airflow_provider.nights.bulk.engine import BulkRun
         from airflow_provider.nights.index.nights import Night
 
@@ -194,9 +194,9 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         finished: Callable[[], tuple[Iterable[FinishedJob], Collection[str]]],
         written: Lineage,
     ) -> str:
-        """Delete jobs, and report what is published: links, lineage, asset events, the result.
+        """Delete jobs, and report the output: links, lineage, asset events, the result.
 
-        :param finished: returns the finished jobs, and those that must not be deleted now
+        :param finished: returns the finished jobs, and jobs that must not be deleted now
         :return: the address of the report, for people
         """
         if run.delete_after == self.deletes_after:

@@ -256,7 +256,7 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
         metrics.count(metric, self.conn_id, outcome=outcome)
 
     def _is_gone(self) -> bool:
-        """Return whether the service itself says that what is submitted again does not exist."""
+        """Return whether the service itself says that the job to process again does not exist."""
         return False
 
     def _submit(self) -> Record:

@@ -89,7 +89,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
 
     @property
     def topic(self) -> object:
-        """What the task is about: its shard, or its first source and how many more there are."""
+        """The subject of the task: its shard, or its first source and how many more there are."""
         if shard := find_shard(self.sources):
             return f"shard {int(shard['place']) + 1}"
         first, *others = as_list(self.sources, "source") or ["nothing"]

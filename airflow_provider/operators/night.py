@@ -157,7 +157,7 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
         return result
 
     def _notify(self, context: Context, night: dict[str, Any]) -> None:
-        """Call what is to be called; the night is closed, whatever becomes of that."""
+        """Call the notifiers; the night stays closed even if one fails."""
         for callback in self.on_closed:
             given: Any = copy(context)  # which it may change
             given["night"] = night

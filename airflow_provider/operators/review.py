@@ -312,7 +312,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         return str(expert)
 
     def _finish(self, context: Context, state: ReviewState) -> list[dict[str, Any]]:
-        """Send what is not sent yet, write all decisions, and return them."""
+        """Send unsent feedback, write all decisions, and return them."""
         try:
             self._write(context, state)  # before anything is sent: the task may die
             self._check_findings(context, self._form.findings)
@@ -392,7 +392,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
 
     @property
     def _reviewed(self) -> str:
-        """The name of the document, or what is known instead."""
+        """The name of the document, or another name for it."""
         if name := self._form.document:
             return name
         if self.findings is not None:

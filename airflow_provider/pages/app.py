@@ -136,7 +136,7 @@ async def send_report(location: Location | None, navigation: str = "") -> Respon
 
 
 async def send_text(location: Location | None, page: str, sha256: object) -> Response:
-    """Stream a text, escaped, in the middle of its page, and say if it is not the one that was recorded."""
+    """Stream a text, escaped, in the middle of its page, and say if it differs from the recorded one."""
     if location is None:
         raise HTTPException(404, "This text is not below the root of the nights, or no night has it.")
     parts = stream(location, MAX_TEXT_BYTES)
@@ -192,7 +192,7 @@ def make_app() -> FastAPI:
     async def send_run(
         request: Request, dag_id: str, run_id: str, source: str, *, is_text: bool = False, **given: Any
     ) -> Response:
-        """Send the newest report of a run, or the one that is given, or lead to one of its documents."""
+        """Send the newest report of a run, or the given one, or lead to one of its documents."""
         root, newest = await run_blocking(nights.find_run, dag_id, run_id)
         root_id, report = digest(root) if root else "", given.get("report", newest)
         if source and root:

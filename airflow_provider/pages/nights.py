@@ -1,4 +1,4 @@
-"""What the pages show, read from Airflow's database and from object storage. Everything here blocks."""
+"""Data of the pages, read from Airflow's database and from object storage. Everything here blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from airflow_provider.storage.names import digest
 log = logging.getLogger(__name__)
 
 MAX_NIGHTS = 60  # for a chain
-# What tasks call their reports: no other object is ever served.
+# Names of reports: no other object is ever served.
 REPORT = re.compile(r"(.*/)?((_ingest|_assess)/.+/report|_night/report-[0-9a-f]{16})\.html", re.DOTALL)
 
 

@@ -57,7 +57,7 @@ class ComplianceRetryPolicy(RetryPolicy):
     def evaluate(
         self, exception: BaseException, try_number: int, max_tries: int, context: Any = None
     ) -> RetryDecision:
-        """Decide by the error, or by the one that caused it."""
+        """Decide by the error or its cause."""
         error = next((cause for cause in _causes(exception) if isinstance(cause, ComplianceError)), None)
         if error is None:
             return RetryDecision.default()

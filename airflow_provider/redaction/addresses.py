@@ -110,9 +110,9 @@ def is_redacted(address: str) -> bool:
 class _Redaction:
     """The redaction of one address.
 
-    :param is_unique: stand-ins are made of the whole address, not of what they stand for
+    :param is_unique: stand-ins are made of the whole address, not of the part that they replace
     :param depth: how many addresses this one is inside of
-    :ivar secrets: what was removed
+    :ivar secrets: removed parts
     """
 
     def __init__(self, address: str, *, is_unique: bool = False, depth: int = 0) -> None:

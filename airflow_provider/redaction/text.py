@@ -128,7 +128,7 @@ def _redact_match(match: re.Match[str]) -> str:
 
 
 def _mask_fields(text: str) -> str:
-    """Mask the values of all names that mean a secret; what was masked is not searched again."""
+    """Mask the values of all names that mean a secret; masked text is not searched again."""
     letters = text.lower().encode("ascii", "ignore").translate(None, _NO_LETTERS)
     if not any(map(letters.__contains__, SECRET_PARTS)) and not any(map(text.__contains__, "?&#;%")):
         return text

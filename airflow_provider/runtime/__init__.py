@@ -1,1 +1,1 @@
-"""What a running task has of Airflow."""
+"""Airflow around a running task."""

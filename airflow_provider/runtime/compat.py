@@ -1,4 +1,4 @@
-"""What differs between the supported versions of Airflow; each entry says from when on it is not needed."""
+"""Differences between the supported versions of Airflow; each entry says from when on it is not needed."""
 
 from __future__ import annotations
 

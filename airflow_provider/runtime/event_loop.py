@@ -28,7 +28,7 @@ _is_in_task: contextvars.ContextVar[bool] = contextvars.ContextVar("is_in_task",
 
 
 def is_in_task() -> bool:
-    """Return whether this runs in the event loop of a task; otherwise it is that of a triggerer."""
+    """Return whether this runs in the event loop of a task; otherwise it is a triggerer's."""
     return _is_in_task.get()
 
 
@@ -152,7 +152,7 @@ class _DaemonThreadPool(ThreadPoolExecutor):
             self._idle.release()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Stop the threads; abandon those that hang."""
+        """Stop the threads; abandon hanging ones."""
         for _ in self._workers:
             self._calls.put(None)
         deadline = time.monotonic() + SHUTDOWN_SECONDS

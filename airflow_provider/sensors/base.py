@@ -48,11 +48,11 @@ class ComplianceBaseSensor(WaitingOperator, BaseSensorOperator):
     @property
     @abstractmethod
     def ids(self) -> list[str]:
-        """What to wait for, as given: the result has a record for each."""
+        """The ids to wait for, as given: the result has a record for each."""
 
     @property
     def topic(self) -> object:
-        """What the task is about."""
+        """The subject of the task."""
         ids = unique(self.ids)
         return ids[0] if len(ids) == 1 else self.kind.describe(ids)
 

@@ -1,4 +1,4 @@
-"""What stores say about many objects: listed, where one request for each would take too long."""
+"""Facts about many objects of a store: listed, where one request for each would take too long."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def find_infos(uris: Iterable[str], seconds: float) -> dict[str, Info]:
 
 
 def _make_runs(uris: set[str]) -> list[list[Location]]:
-    """Return objects that are neighbors in their stores; those of one run are in one folder."""
+    """Return objects that are neighbors in their stores; files of one run are in one folder."""
     stores: dict[Any, Any] = {}
     folders: dict[Any, list[Location]] = {}
     for uri in uris:

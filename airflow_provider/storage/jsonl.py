@@ -159,7 +159,7 @@ def _places(tables: Sequence[TableFile], number: int) -> list[Location]:
 
 
 def numbered(location: Location, number: int) -> Location:
-    """Return where the table of a later run of a task is, given that of the first."""
+    """Return where the table of a later run of a task is, given the first run's."""
     folder, _, name = location.uri.rpartition("/")
     stem, _, suffix = NUMBERED.fullmatch(name).groups("")  # type: ignore[union-attr] # matches any name
     place = Location(f"{folder}/{stem}.{number}{suffix}" if number > 1 else location.uri)
@@ -222,7 +222,7 @@ def parse_line(line: bytes, place: str) -> Row:
 
 
 def read_valid_rows(location: Location) -> Iterator[Row]:
-    """Read the rows of an object that may be gone or damaged: log and ignore what is not a row."""
+    """Read the rows of an object that may be gone or damaged: log and ignore lines that are not rows."""
     place = f"A line of '{location}'"
     try:
         for line in read_lines(location):

@@ -67,7 +67,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a framework says about a text, or experts about the judge.
+    """A verdict on a text, or an expert's on the service.
 
     :param text: where it is; of golden documents their manifest
     :param criterion: framework and criterion
@@ -102,7 +102,7 @@ def uri_origin(source: str) -> Origin:
 
 @dataclass(frozen=True)
 class Lineage:
-    """What a task read and written.
+    """Files that a task read and wrote.
 
     :param transfers: the texts that it stored
     :param tables: what it wrote besides texts, with the number of rows

@@ -96,7 +96,7 @@ class Location:
 
     @property
     def container_advice(self) -> str:
-        """What to do if the bucket or container is missing."""
+        """A hint for a missing bucket or container."""
         advice = f"Create the bucket or container '{self.container}', or correct the URI."
         if self.conn_id:
             return advice
@@ -312,7 +312,7 @@ def _map_error(error: Exception, location: Location, action: Action) -> Complian
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Iterate over an error and what has led to it."""
+    """Iterate over an error and its causes."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

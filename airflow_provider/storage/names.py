@@ -1,4 +1,4 @@
-"""Names of folders and objects: those of tasks, and of remote names, which are never trusted as paths."""
+"""Names of folders and objects: of tasks, and of remote names, which are never trusted as paths."""
 
 from __future__ import annotations
 

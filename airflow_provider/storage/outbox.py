@@ -1,4 +1,4 @@
-"""What a task sent, across its attempts: each message at most once."""
+"""Messages that a task sent, across its attempts: each message at most once."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Outbox:
     def send(self, name: object, submit: Callable[[], Any], about: Mapping[str, Any] | None = None) -> str:
         """Send a feedback; return an empty string, or its outcome if an attempt sent it before.
 
-        :param name: identifies it among those of the task
+        :param name: identifies it within the task
         :param about: what it must have been about; else it is another one
         """
         self.check_lease()

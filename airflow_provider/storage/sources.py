@@ -108,5 +108,5 @@ def fingerprint(source: str) -> str:
 
 
 def version_in(info: Mapping[str, Any]) -> str:
-    """Identify the version of a file by what its store says of it; empty where it says too little."""
+    """Identify the version of a file by its store's facts; empty if these are too few."""
     return next((f"{info['size']}-{info[key]}" for key in VERSION_KEYS if info.get(key)), "")

@@ -1,4 +1,4 @@
-"""What a task remembers over retries and clears, in object storage, else in Airflow's task state store.
+"""What a task remembers between attempts, in object storage, else in Airflow's task state store.
 
 Airflow has such a store since 3.3, and empties it from 3.4 on when a task is cleared. Objects survive that on
 every version. Both have the methods `get` and `set`.
@@ -176,7 +176,7 @@ class SubmitState:
         if self.store is None:
             return
         try:
-            with suppress(ComplianceStateError):  # what is damaged was reported, and is replaced
+            with suppress(ComplianceStateError):  # a damaged object was reported, and is replaced
                 self.read()
             self.store.set(JOB_KEY, {**job.dump(), **self._attempt, "max_tries": self._max_tries})
         except raised:

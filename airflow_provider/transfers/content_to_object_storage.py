@@ -71,7 +71,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
 
     @property
     def topic(self) -> object:
-        """What the task is about."""
+        """The subject of the task."""
         uuids = unique(self.uuids)
         return uuids[0] if len(uuids) == 1 else f"{len(uuids)} texts"
 

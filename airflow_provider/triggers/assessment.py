@@ -20,7 +20,7 @@ class ComplianceAssessmentTrigger(ComplianceWaitTrigger):
     :param cancel_on_kill: cancel the assessments in flight when a user ends the task
     :param hook_class: module and name of the hook class; the default if empty
     :param is_durable: the next attempt re-attaches to them, even after a clear
-    :param account: `account_digest` of the hook at their submit; by default that of the connection
+    :param account: `account_digest` of the hook at their submit; by default the connection's
     :param timeout: seconds until the deadline when the task deferred, which count however clocks differ
     :param began_at: when it deferred by the clock of the service; 0 if that is not known
     """

@@ -43,7 +43,7 @@ class ComplianceWaitTrigger(_Options, BaseTrigger):
 
     :param hook_class: module and name of the hook class; the default if empty
     :param is_durable: the next attempt re-attaches to the jobs, even after a clear
-    :param account: `account_digest` of the hook at their submit; by default that of the connection
+    :param account: `account_digest` of the hook at their submit; by default the connection's
     :param enough: after how many the task can go on; by default after all. With it, the event has no records:
         a bulk operator finds thousands of jobs in its journal, and polls them anyway
     :param timeout: seconds until the deadline when the task deferred, which count however clocks differ
@@ -59,12 +59,12 @@ class ComplianceWaitTrigger(_Options, BaseTrigger):
     cancel_on_kill: bool
 
     def __post_init__(self) -> None:
-        BaseTrigger.__init__(self)  # not by way of super(): that of the options would reset them
+        BaseTrigger.__init__(self)  # not through super(), which would reset the options
 
     @property
     @abstractmethod
     def ids(self) -> list[str]:
-        """What to wait for."""
+        """The ids to wait for."""
 
     def make_hook(self) -> ComplianceHook:
         """Create the hook."""

@@ -22,7 +22,7 @@ class ComplianceContentTrigger(ComplianceWaitTrigger):
     :param cancel_on_kill: cancel the jobs in flight when a user ends the task
     :param hook_class: module and name of the hook class; the default if empty
     :param is_durable: the next attempt re-attaches to the jobs, even after a clear
-    :param account: `account_digest` of the hook at their submit; by default that of the connection
+    :param account: `account_digest` of the hook at their submit; by default the connection's
     :param timeout: seconds until the deadline when the task deferred, which count however clocks differ
     :param began_at: when it deferred by the clock of the service; 0 if that is not known
     :param before: the records of refreshed jobs from before the refresh, by uuid; their old results are

@@ -236,7 +236,7 @@ class Jobs(JobKind):
         return job_record(identifier, None)
 
     async def find_ended(self, client: Client, identifier: str) -> Record | None:
-        """Ask for the status of the job itself: that of a batch may be behind."""
+        """Ask for the status of the job itself: a batch may lag."""
         try:
             single = to_record(await client.get_status(identifier))
         except ComplianceNotFoundError:

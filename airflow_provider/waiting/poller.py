@@ -227,7 +227,7 @@ class Poller:
     async def _poll_singly(
         self, client: AsyncComplianceClient, ids: list[str], urgent: set[str]
     ) -> list[str]:
-        """Poll as long as it pays, and what is overdue in any case; return what was polled."""
+        """Poll as long as it pays, and overdue ids in any case; return the polled ids."""
         polled: list[str] = []
         ended_before, now = self._ended, _now()
 

@@ -1,4 +1,4 @@
-"""What a wait results in: the records of jobs, or an error."""
+"""The result of a wait: the records of jobs, or an error."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class WaitResult:
     """How a wait ended.
 
     :param status: everything is in a final state, or the deadline passed, or polling has failed for good
-    :param records: the records of what is in a final state, by id
+    :param records: the records in a final state, by id
     :param seconds: how long the wait took
     :param message: why polling failed, or why the last poll before the deadline has
-    :param pending: after a timeout, the ids of what is not in a final state
+    :param pending: after a timeout, the ids without a final state
     :param transient: whether a retry may succeed
     """
 

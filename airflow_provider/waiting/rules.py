@@ -67,8 +67,8 @@ def next_poll_time(
 class Pace:
     """How fast to poll work of which each poll is a request of its own.
 
-    What was submitted first ends first, more or less. So polls go on, the longest due first, as long as they
-    find work that ended. Those that find none cost a pause, which is longer the fewer find anything.
+    Keeps polling, longest overdue first, while polls find finished work, because work that was submitted
+    first ends first, more or less. Backs off as fewer polls find any.
 
     :ivar resumes_at: until then, only what has not been polled for a whole `poll_interval` is
     """

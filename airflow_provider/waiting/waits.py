@@ -95,7 +95,7 @@ async def wait(
     :param enough: for how many to wait; by default for all, and an error that concerns one job alone ends the
         wait, too
     :param poll_first: poll at once, not when others are polled
-    :param account: the account of the jobs; by default that of the connection
+    :param account: the account of the jobs; by default the connection's
     :param began_at: when the wait began by the clock of the service, perhaps in a process that ended;
         0 if that is not known
     """
@@ -201,7 +201,7 @@ async def cancel(
     account: str = "",
     seconds: float = CANCEL_SECONDS,
 ) -> dict[str, Record]:
-    """Cancel what is in flight; return the records of what ended.
+    """Cancel ids in flight; return the records of finished ones.
 
     :param account: the account of the jobs; at another service, other jobs may have these ids
     :param seconds: how long this may take

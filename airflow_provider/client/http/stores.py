@@ -1,4 +1,4 @@
-"""What errors of storage libraries mean; without imports, for commands that need no client."""
+"""The meaning of errors of storage libraries; without imports, for commands that need no client."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class HttpResponse:
     :param proxy: host and port of the proxy, if any
     :param stream: the chunks of a body that is left to the caller, sync or async
     :param close: closes the response of such a body
-    :param convert: turns its JSON into that of the contract
+    :param convert: maps its JSON to the API specification
     """
 
     status: int
@@ -168,7 +168,7 @@ class Failure:
 
     @property
     def label(self) -> str:
-        """What metrics show in place of a status."""
+        """Shown by metrics in place of a status."""
         return self.kind.name.lower()
 
     def __str__(self) -> str:

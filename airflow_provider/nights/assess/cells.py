@@ -61,7 +61,7 @@ class Cell(Item):
     :param unanswered: how many criteria the service lists, but has not answered
     :param change_reason: what changed: `document`, `framework`, `both`, or only the `judge`
     :param text_bytes: the size of the text, if the manifest says so
-    :param text_change: by what part a new text is longer than the one before, or shorter if it is negative
+    :param text_change: how much longer a new text is, as a share; negative if it is shorter
     """
 
     column_names: ClassVar[Mapping[str, str]] = {"job_id": "assessment_id", "state": "status"}
@@ -91,12 +91,12 @@ class Cell(Item):
 
     @property
     def input(self) -> Hashable:
-        """What is assessed; a text that is unknown is that of its job."""
+        """The input; an unknown text is identified by its job."""
         return self.text_sha256 or self.uuid, self.framework_id, self.payload_digest
 
     @property
     def digest(self) -> str:
-        """Identifies what is assessed: equal cells have equal verdicts. Empty where the text is unknown."""
+        """Identifies the input: equal cells have equal verdicts. Empty if the text is unknown."""
         if not self.text_sha256:
             return ""
         if not self._digest:
@@ -150,7 +150,7 @@ def cell_key(record: Mapping[str, Any]) -> str:
 
 
 def make_key(source: str, framework_id: str) -> str:
-    """Identify a cell among those of the task: by source and framework, in any version."""
+    """Identify a cell in the task: by source and framework, in any version."""
     return f"{source}\n{framework_id}"
 
 

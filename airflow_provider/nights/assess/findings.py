@@ -29,7 +29,7 @@ DECISION_COLUMNS = ("expert", "expert_category", "expert_rationale", "decided_at
 # What a verdict has changed for if only other criteria of its framework have changed.
 OF_OTHERS = {"framework": "other", "both": "document"}
 BEFORE_COLUMNS = ("category", "first_seen", "open_from", "change_reason")  # what a verdict is compared with
-# What is carried forward of a row.
+# Columns of a row that is reused.
 VERDICT_COLUMNS = ("criterion", "title", "category", "rationale", "score", "response_id", *DECISION_COLUMNS)
 
 Verdict = dict[str, Any]
@@ -148,7 +148,7 @@ def fold(text: str) -> str:
 
 
 def effective_category(finding: Mapping[str, Any]) -> str:
-    """Return the category of the expert who decided, else that of the service."""
+    """Return the expert's category if there is one, otherwise the service's."""
     return normalize_category(finding.get("expert_category") or finding["category"])
 
 

@@ -40,7 +40,7 @@ CELL_COLUMNS = (
 
 @dataclass
 class GoldenDocument:
-    """What experts decided about a document.
+    """Expert decisions about a document.
 
     :param expected: name and category of each criterion, by the folded names of framework and criterion
     :param text_sha256: the SHA-256 of the text that they saw, if that is known

@@ -42,7 +42,7 @@ class AssessedDocument:
 
 
 class Inputs(NamedTuple):
-    """What there is to assess: documents, sources without a text, and warnings about what is missing."""
+    """The input of an assessment: documents, sources without a text, and warnings about what is missing."""
 
     documents: list[AssessedDocument]
     without_text: list[str]

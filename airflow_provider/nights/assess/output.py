@@ -1,4 +1,4 @@
-"""What an assessment found, and what is written of it: tables, report, rows, entry of the night."""
+"""The findings of an assessment, and how they are written: tables, report, rows, entry of the night."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ MUCH_SHORTER = 0.5  # a night warns about texts that lost more
 
 
 class Outcome:
-    """What one task instance found.
+    """The findings of one task instance.
 
     :param task: with all cells assessed, carried forward or failed
     :ivar new_verdicts: by category, except for those that an earlier attempt published
@@ -114,7 +114,7 @@ class Outcome:
         return files
 
     def send_metrics(self, conn_id: str) -> None:
-        """Count cells and verdicts, except for those that an earlier attempt counted."""
+        """Count cells and verdicts that no earlier attempt counted."""
         new = Counter(cell.state for cell in self.task.cells if not self.task.checkpoint.is_published(cell))
         for state, name in ((COMPLETED, "completed"), (SKIPPED, "carried"), (FAILED, "failed")):
             metrics.count(metrics.ASSESSMENTS, conn_id, new[state], outcome=name)

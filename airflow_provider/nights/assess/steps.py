@@ -35,7 +35,7 @@ RESULT_IDS = ("uuid", "id")  # which may be those of an assessment, or of the re
 
 @dataclass
 class AssessSteps(Steps[Cell]):
-    """What a bulk assessment does with a cell.
+    """The steps of a bulk assessment for a cell.
 
     :param task: gets the verdicts of each cell
     :ivar submitted: ids of assessments of this task, normalized
@@ -79,7 +79,7 @@ class AssessSteps(Steps[Cell]):
         return self.task.run.destination / "results" / name
 
     def _check(self, results: Any, assessment_id: str) -> None:
-        """Refuse results that are not there yet, and those of another assessment; both are fetched again."""
+        """Refuse missing results, and results of another assessment; both are fetched again."""
         if results in (None, "", {}) or self._has_only_fields(results):
             raise ComplianceProtocolError(f"The results of assessment '{assessment_id}' are still empty.")
         if not isinstance(results, dict):

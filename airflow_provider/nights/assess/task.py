@@ -118,7 +118,7 @@ class AssessTask:
         return plan
 
     async def assess(self, *, changed_only: bool) -> list[str]:
-        """Assess what is left; return the assessments in flight."""
+        """Assess the remaining cells; return the assessments in flight."""
         is_new_attempt, limit = self.run.is_new_attempt, self.run.max_submitted
         async with await self.hook.get_async_conn() as client:
             await self._make_cells(client)
@@ -235,7 +235,7 @@ class AssessTask:
     async def read_known(self, cells: Sequence[Cell]) -> bool:
         """Read the verdicts on cells that an earlier attempt completed; return whether all were there.
 
-        What is gone is to be fetched again.
+        Missing results are to be fetched again.
         """
 
         async def read(number: int) -> None:
@@ -302,7 +302,7 @@ def resume_cells(
     for cell in cells:
         known = earlier.get(cell.key)
         if known is None or known.state is SKIPPED:
-            resumed.append(cell)  # what was carried forward is so again
+            resumed.append(cell)  # reused verdicts are reused again
         elif not is_new_attempt and known.account == cell.account:
             resumed.append(known)  # with the framework as it was when the assessment was submitted
         elif known.is_same_input(cell):

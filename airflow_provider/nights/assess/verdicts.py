@@ -1,4 +1,4 @@
-"""What earlier nights below the same root say about tonight's cells: their tables are the index."""
+"""Verdicts of earlier nights below the same root on tonight's cells: their tables are the index."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Spool:
 
 @dataclass
 class EarlierVerdicts:
-    """What is known about tonight's cells, by their keys.
+    """Facts about tonight's cells, by their keys.
 
     :param carried: fields of cells that an earlier night decided; `verdicts` are the verdicts on them
     :param before: `BEFORE_COLUMNS` of each criterion in the night to compare with
@@ -201,7 +201,7 @@ def find_compared(
 
 
 def entries_of(nights: EarlierNights, *, is_own: bool = True) -> Iterator[Entry]:
-    """Return the entries of this task, or those of others."""
+    """Return the entries of this task, or of others."""
     return (entry for entry in nights.entries() if entry.task.is_same_task(nights.task) is is_own)
 
 
@@ -243,7 +243,7 @@ def _carry(row: Row, entry: Entry, root: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Shrinkage:
-    """What the service lists no more of what the previous night had.
+    """Frameworks and criteria that the previous night had, and the service no longer lists.
 
     :param frameworks: names of frameworks, by id
     :param criteria: how many criteria a framework has, and had before, by its name
@@ -287,9 +287,9 @@ def read_judged_since(nights: EarlierNights) -> dict[str, str]:
 def find_shrinkage(
     nights: EarlierNights, frameworks: Iterable[AssessedFramework], listed: Iterable[str]
 ) -> Shrinkage:
-    """Compare frameworks with those of the newest earlier night of this task.
+    """Compare frameworks with the newest earlier night of this task.
 
-    :param listed: ids of all frameworks that the service lists, also those that are not wanted
+    :param listed: ids of all frameworks that the service lists, wanted or not
     """
     own = next(entries_of(nights), None)
     before: Mapping[str, Any] = own.facts.get(FRAMEWORKS, {}) if own else {}

@@ -1,1 +1,1 @@
-"""What every bulk operator needs."""
+"""Shared by the bulk operators."""

@@ -1,4 +1,4 @@
-"""When to slow down: fewer requests in flight after a 429, and retries of what meets transient errors."""
+"""When to slow down: fewer requests in flight after a 429, and retries after transient errors."""
 
 from __future__ import annotations
 

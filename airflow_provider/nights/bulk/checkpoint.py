@@ -1,4 +1,4 @@
-"""The checkpoint of a bulk task: what is done is in its store, so that the next attempt can resume."""
+"""The checkpoint of a bulk task: finished work is in its store, so that the next attempt can resume."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Checkpoint:
         self.name = ""  # DAG, run and task, as folders are named, of one that `find_checkpoints` returns
         self.work_folder = work_folder
         self.output_folder = output_folder
-        self.manifest = output_folder / manifest  # the one of the first run, until it is staged
+        self.manifest = output_folder / manifest  # the manifest of the first run, until it is staged
         self._lease = work_folder / LEASE
         self._attempt = {"try_number": try_number, "started_at": started_at}
         self._expires_at = expires_at
@@ -257,7 +257,7 @@ class Checkpoint:
                 await self.flush()
 
     async def flush(self) -> None:
-        """Write all records, and wait for those that are being written."""
+        """Write all records, and wait for writes in progress."""
         async with self._flushing:
             self._has_records.clear()
             lines, waiting = self._lines, self._waiting
@@ -286,7 +286,7 @@ class Checkpoint:
                     written.set_result(None)
             if merged:
                 self._unmerged.clear()
-                # The next owner lists the new segment in any case. What stays is read twice: no harm.
+                # The next owner lists the new segment in any case. Reading an old one twice is harmless.
                 await self._clean_up(lambda: list(merged))
             else:
                 self._unmerged[segment.path] = content

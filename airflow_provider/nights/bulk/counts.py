@@ -77,7 +77,7 @@ class RetryLog:
         self._waves.setdefault((f"{delay:.0f} s", _generalize(item, item.last_error)), {})[item.key] = item
 
     def flush(self) -> None:
-        """Log what was added."""
+        """Log the additions."""
         for (delay, _), wave in self._waves.items():
             item, more = next(iter(wave.values())), len(wave) - 1
             what = f"'{item.label}' and {more:,} more {self._noun}" if more else f"'{item.label}'"

@@ -1,4 +1,4 @@
-"""Delete finished jobs at the service, and remember those that could not be deleted."""
+"""Delete finished jobs at the service, and remember failed deletes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.nights.bulk.engine import BulkRun
 
-MAX_DELETE_SECONDS = 600.0  # what is left then is deleted in the next night
+MAX_DELETE_SECONDS = 600.0  # the rest is deleted in the next night
 MIN_ERRORS_IN_A_ROW = 4  # or `concurrency`, after which the rest is left to the next night
 SEPARATOR = "~"
 
@@ -59,14 +59,14 @@ class FinishedJob:
     sources: tuple[str, ...] = ()
 
     def find_missing(self) -> StoredObject | None:
-        """Return what is not stored as recorded; something has to be."""
+        """Return the first output that is missing or differs."""
         return next((stored for stored in self.stored or (StoredObject(""),) if not stored.is_stored()), None)
 
 
 def collect_finished(
     outputs: Iterable[tuple[str, str, Sequence[StoredObject] | None]],
 ) -> tuple[list[FinishedJob], set[str]]:
-    """Return the jobs that are finished, and those that are needed again.
+    """Return the finished jobs, and the jobs that are needed again.
 
     :param outputs: each document, its job, and what is stored of it; None if it is needed again
     """
@@ -170,7 +170,7 @@ class JobDeleter:
         self._is_stopped = False
 
     async def delete(self, jobs: Iterable[FinishedJob], needed: Collection[str], seconds: float) -> int:
-        """Delete jobs, and those that earlier runs left; return how many are gone.
+        """Delete jobs, and leftovers of earlier runs; return how many are gone.
 
         :param needed: jobs that must not be deleted now, even if an earlier run has left them
         :param seconds: how long this may take

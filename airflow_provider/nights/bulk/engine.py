@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 IDLE_BEFORE_DEFER_SECONDS = 10.0
 CLOCK_CHECK_SECONDS = 1.0
-GRACE_SECONDS = 60.0  # after the deadline, to poll once more and to fetch the results of what is completed
+GRACE_SECONDS = 60.0  # after the deadline, to poll once more and to fetch completed results
 SUBMIT_GRACE_SECONDS = 5.0  # for submits in flight: otherwise their jobs would be unknown
 CANCEL_SECONDS = 15.0  # to cancel jobs; Airflow gives a killed task little time
 
@@ -305,7 +305,7 @@ class BulkEngine(Generic[I]):
         return False
 
     async def _finish_late(self) -> None:
-        """After the deadline, poll once more and fetch what is completed, then cancel what is not."""
+        """After the deadline, poll once more, fetch completed results, then cancel the rest."""
         pipeline = self._pipeline
         await self._run.checkpoint.check_owner()
         try:
@@ -329,7 +329,7 @@ class BulkEngine(Generic[I]):
             self._run.log.warning("Timed out after %.0f s: what is not finished has failed.", GRACE_SECONDS)
 
     async def _cancel(self, job_ids: list[str]) -> dict[str, Record | None]:
-        """Cancel jobs in flight; return the records of those that had ended, None for cancelled ones."""
+        """Cancel jobs in flight; return the records of finished ones, None for cancelled ones."""
         return await self._steps.kind.cancel_in_flight(
             self._client, job_ids, self._run.concurrency, self._run.log, CANCEL_SECONDS
         )

@@ -1,4 +1,4 @@
-"""The items of a bulk operator: states, what is done with each, how journal and manifest keep them."""
+"""The items of a bulk operator: states, steps, and how checkpoint and manifest keep them."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Item:
 
     @property
     def input(self) -> Hashable:
-        """What its job is made of: items share a job only if that is equal."""
+        """The input of its job: items share a job only if it is equal."""
         return None
 
     @property
@@ -213,7 +213,7 @@ I = TypeVar("I", bound=Item)  # noqa: E741 - the letter is Item's
 
 
 class Steps(ABC, Generic[I]):
-    """What a bulk operator does with an item; the engine decides when, and retries on errors.
+    """The steps of a bulk operator for an item; the engine decides when, and retries on errors.
 
     :cvar kind: what the service does for an item
     :cvar noun: what the items are, in the plural
@@ -229,7 +229,7 @@ class Steps(ABC, Generic[I]):
         """Submit it; return the record of its job."""
 
     async def retry(self, item: I) -> Record:
-        """Have a failed job processed again; return its record, or that of another job."""
+        """Have a failed job processed again; return its record, or another job's."""
         return await self.submit(item)
 
     @abstractmethod

@@ -182,7 +182,7 @@ class Pipeline(Generic[I]):
         self.has_changed.set()
 
     def on_deadline(self) -> None:
-        """Fetch what is completed without further delay, and do nothing else from now on."""
+        """From now on, only fetch completed results, without further delay."""
         self.is_past_deadline = True
         self._limiter.lift()  # submits that stall count as requests
         self._retry_now([item.key for item in self.items if item.state is READY])
@@ -198,7 +198,7 @@ class Pipeline(Generic[I]):
         self._updates.remove(self._last_results)
 
     def fail_unfinished(self) -> None:
-        """Fail what is not finished after the deadline, with the last known cause."""
+        """Fail unfinished items after the deadline, with the last known cause."""
         for item in self.items:
             if not item.state.is_final:
                 self._fail(item, self._late_error(item))
@@ -361,7 +361,7 @@ class Pipeline(Generic[I]):
         item.job_id = job_id
         if not self._is_shared(job_id):
             self._inputs[job_id].add(item.input)
-            if self._is_shared(job_id):  # its text, too, may be that of this item
+            if self._is_shared(job_id):  # its text may also belong to this item
                 self._fail_shared(one for one in self.items if (one.job_id, one.state) == (job_id, COMPLETED))
         written = self._run.checkpoint.append(item)
         if state is SUBMITTED or (is_retry and record["status"] != COMPLETED):

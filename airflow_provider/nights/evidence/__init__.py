@@ -1,1 +1,1 @@
-"""Evidence of what a night did: hashes and references in a chain that anybody can verify."""
+"""Evidence of a night: hashes and references in a chain that anyone can verify."""

@@ -1,4 +1,4 @@
-"""The chain of nights below a root: each record names the SHA-256 of the one before it.
+"""The chain of nights below a root: each record names the SHA-256 of the previous one.
 
 References to other objects are paths below the root, so the whole tree can be moved.
 
@@ -24,13 +24,13 @@ from airflow_provider.storage.names import EVIDENCE_FOLDER as EVIDENCE_FOLDER
 log = logging.getLogger(__name__)
 
 NIGHTS = "nights"
-CARRIED = ("erasing", "holds")  # what each record repeats of the one before it: see `erasure` and `holds`
+CARRIED = ("erasing", "holds")  # repeated from the previous record: see `erasure` and `holds`
 MAX_TRIES = 100  # to get a number; a failure means that another task got it
 _NAME = re.compile(r"([0-9]{8})\.json")
 
 
 class DamagedRecordError(ComplianceStorageError):
-    """A record of the chain is gone or not what was written; no retry helps."""
+    """A record of the chain is gone or was changed; no retry helps."""
 
     transient = False
 

@@ -114,7 +114,7 @@ class Closing:
         return entry, describe_night(entry.record, counts.documents, counts.verdicts, self._vanished)
 
     def _make_record(self, counts: NightCounts, head: ChainRecord | None) -> dict[str, Any] | ChainRecord:
-        """Return the record that comes after the head, or the one that has closed the night with the same."""
+        """Return the record that comes after the head, or one that closed the night with the same."""
         self._check_erasures(head)
         revision, nights = find_earlier(self._chain, head, self._key)
         if revision:
@@ -169,7 +169,7 @@ class Closing:
     # -- what the night left
 
     def _copy_all(self, folder: Path) -> list[NightTable]:
-        """Copy all manifests to temporary files: what is read more than once must not change meanwhile."""
+        """Copy all manifests to temporary files: they are read more than once, and must not change."""
         manifests = self._outputs.manifests
         for manifest in manifests:
             _ = manifest.decisions or manifest.location.fs  # asks Airflow for the connection, in this thread
@@ -211,7 +211,7 @@ class Closing:
     def _is_closed_by(self, revision: ChainRecord) -> bool:
         """Return whether a revision has all that this task has, and nothing else.
 
-        What another task of the run added of reviews does not count: this task knows nothing of them.
+        Ignores reviews that another task added.
         """
         record, tables = revision.record, list(revision.record["manifests"])
         missing, failed = record.get("missing"), record.get("failed_tasks")
@@ -285,7 +285,7 @@ class Closing:
             self._log.warning("Could not compare with the documents of an earlier night: %s", error)
             lost = total - counts.documents.total
         compared = {**night.reference, "night": night.record.get("night"), "documents": total}
-        # Not those of `total` that are not in its tables: they were erased since.
+        # Rows of `total` that are missing in its tables were erased since.
         return compared, max(len(found), lost), list(found)
 
     def _describe_shared(self, jobs: Mapping[str, str]) -> list[str]:

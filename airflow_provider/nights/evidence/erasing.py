@@ -57,7 +57,7 @@ class JobService(Protocol):
         """Raise an error of the connection, before anything is erased."""
 
     def delete(self, jobs: Collection[Job]) -> list[Job]:
-        """Delete jobs; return those that are left."""
+        """Delete jobs; return the remaining ones."""
 
 
 class Erasure:
@@ -119,7 +119,7 @@ class Erasure:
         return entry
 
     def _erase(self, service: JobService, sources: Collection[str]) -> ChainRecord:
-        """Erase documents, if anything names them; return the record, or else that of the last erasure."""
+        """Erase documents, if anything names them; return its record, otherwise the last erasure's."""
         intent = self._root / HOLDS / f"{secrets.token_hex(8)}{INTENT}"
         found: list[Traces] = []  # by the latest try to add the record
 
@@ -276,7 +276,7 @@ class Erasure:
         """Remove what there still is below the root of the documents of an erasure."""
         sources, rows, jobs = self._read_intent(entry)
         traces = found or Traces(self.chain, entry, sources)
-        rows |= Counter(traces.tables)  # those that were written since it was begun count, too
+        rows |= Counter(traces.tables)  # files written since it began count as well
         known = {job[:2] for job in jobs}  # with their accounts, whose rows may be gone now
         jobs |= {job for job in traces.jobs if job[:2] not in known}
         self._write_intent(entry, traces.sources, rows, jobs)
@@ -317,7 +317,7 @@ class Erasure:
         )
 
     def _render_again(self, traces: Traces, erasure: ChainRecord) -> dict[str, str]:
-        """Write reports again without the documents; return the SHA-256 of those of nights, by record."""
+        """Write reports again without the documents; return the SHA-256 of reports of nights, by record."""
         reports = {}
         for number in sorted({*erasure.record["nights"], *traces.nights}):
             entry = self.chain.read(number)
@@ -420,7 +420,7 @@ class Erasure:
                 put_sync(self._root / entry.path, replace(left, tables=now).dump())
 
     def _mark_salts(self, traces: Traces, digests: Collection[str] = ()) -> list[str]:
-        """Remove the salts of blocks that are erased, also those that are back; return the files."""
+        """Remove the salts of erased blocks, including restored ones; return the files."""
         names = []
         for name, content in traces.mark_salts({*traces.erased, *digests}):
             put_sync(self._root / name, content)

@@ -1,4 +1,4 @@
-"""Earlier nights of the chain: revisions of the same night, nights to compare with, and what has vanished."""
+"""Earlier nights of the chain: revisions of the same night, nights to compare with, missing documents."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class RecordKey:
 
     @property
     def series(self) -> str:
-        """What it has in common with other nights: DAG and destination, without what differs by run."""
+        """What links it to other nights: DAG and destination, without what differs by run."""
         run_id = re.escape(self.run.removeprefix(f"{self.dag_id}/"))
         place = re.sub(rf"(?<![0-9A-Za-z]){run_id}(?![0-9A-Za-z])", "*", self.destination)
         return f"{self.dag_id}/{DATE.sub('*', place)}"

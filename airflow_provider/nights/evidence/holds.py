@@ -1,6 +1,6 @@
 """Legal holds: as long as one is in force, no document that it covers is erased, deleted or retired.
 
-Patterns may name documents, so they are in objects of their own, outside of what may be locked.
+Patterns may name documents, so they are in objects of their own, outside the locked evidence.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def count_covered(root: Location, pattern: str) -> int:
     hold, found = Hold(0, redact(pattern)), set[str]()
     for name, location in find_tables(root):
         *folders, last = name.split("/")
-        # What findings name, assessments do, too; work in progress may name documents in another way.
+        # Assessments name everything that findings name; work in progress may name documents in another way.
         if WORK_FOLDER not in folders and not last.startswith(FINDINGS):
             found.update(str(row["source"]) for row in read_valid_rows(location) if row.get("source"))
     return sum(map(hold.covers, found))

@@ -50,7 +50,7 @@ class ErasedJobs:
             self._log.warning("The service may not delete the jobs of the documents: %s", error)
 
     def delete(self, jobs: Collection[Job]) -> list[Job]:
-        """Delete jobs; return those that are left. Those that the service does not know are gone."""
+        """Delete jobs; return the remaining ones. Unknown jobs are gone."""
         own = [job for job in jobs if job[2] in ("", self._hook.account_digest)]
         if others := len(jobs) - len(own):
             self._log.warning("%s jobs are not of the host and account of the connection.", others)

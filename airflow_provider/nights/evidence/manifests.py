@@ -1,4 +1,4 @@
-"""What the tasks of a night left: manifests and decisions; and which tasks have not succeeded."""
+"""The output of a night's tasks: manifests and decisions; and tasks that did not succeed."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Manifest:
 
 
 class Outputs:
-    """What the tasks of a night left.
+    """The output of a night's tasks.
 
     The parameters are those of the operator: each one or many outputs, mapped or not, or URIs.
 

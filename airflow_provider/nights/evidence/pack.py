@@ -118,7 +118,7 @@ class Packer(verifier.Verifier):
             is_drawn = self.draw.has(check) if self.draw.sample else check.replaced_by is None
             check.is_chain_only = is_outside or not is_drawn
         try:
-            # Not those that were added since.
+            # Without later additions.
             for folder, names in ((NIGHTS, self._names), (RULES, self._store.names(RULES))):
                 for name in filter(OWN_NAME.fullmatch, sorted(names)):
                     self._copy(f"{folder}/{name}", self._store, f"{folder}/{name}")
@@ -129,7 +129,7 @@ class Packer(verifier.Verifier):
         return checks
 
     def run(self) -> Iterator[Check]:
-        """Verify, and copy what was verified."""
+        """Verify and copy."""
         for check in super().run():
             texts = (f"{kind}: {text}" for kind, text in check.problems)
             self._problems += list(texts)[: MAX_KEPT - len(self._problems)]
@@ -137,7 +137,7 @@ class Packer(verifier.Verifier):
             yield check
 
     def finish(self) -> None:
-        """Write what was asked for, the verifier and the lists of files; after all was verified."""
+        """Write the request, the verifier and the lists of files; after all was verified."""
         listed = [{"number": number, "source": source} for source, number in self.documents.items()]
         said = {**self._asked, "head": self.draw.head or self.head, "problems": self._problems}
         self._bag.add("pack.json", [json.dumps({**said, "documents": listed}, indent=1).encode()])
@@ -165,7 +165,7 @@ class Packer(verifier.Verifier):
         return sorted(ranks, key=ranks.__getitem__)
 
     def blocks(self, check: Check, table: dict[str, Any]) -> Iterator[tuple[str, bytes, Any]]:
-        """Yield the blocks of a table, absent but for those of the documents, which are copied."""
+        """Yield the blocks of a table, absent except for the documents' blocks, which are copied."""
         digests, problem = str(table.get("digests")), None
         with SpooledTemporaryFile(SPOOL_BYTES) as rows, SpooledTemporaryFile(SPOOL_BYTES) as salts:
             try:
@@ -199,7 +199,7 @@ class Packer(verifier.Verifier):
             with store.open(path) as file:
                 self._bag.copy(name, file)
         except Problem:
-            return  # it is reported by what verifies it
+            return  # reported when it is verified
 
 
 def _source_of(lines: Sequence[bytes]) -> str | None:

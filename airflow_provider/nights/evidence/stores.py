@@ -34,7 +34,7 @@ class RemoteStore:
         self._options = {"max_concurrency": 1} if is_concurrent else {}  # else in memory
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of what is in a folder."""
+        """Return the names in a folder."""
         return list(self._retry(lambda: (self._location / folder).list_names()))
 
     def open(self, path: str, buffering: int = -1) -> Any:

@@ -107,7 +107,7 @@ class NightTable:
     def _is_copied(
         self, known: Mapping[str, Any], root: Location, count_erased: Callable[[str], int]
     ) -> bool:
-        """Return whether a copy has the same lines in order, apart from those that were erased since."""
+        """Return whether a copy has the same lines in order, apart from erased ones."""
         lost = 0
         with suppress(FileNotFoundError), self.copy.open("rb") as file:
             lines = split_lines(file, self.manifest.uri)
@@ -186,7 +186,7 @@ class NightTable:
 
 
 def _is_intact(table: Mapping[str, Any], root: Location) -> bool:
-    """Return whether a table still has the rows that were sealed, apart from those that were erased."""
+    """Return whether a table still has the sealed rows, apart from erased ones."""
     with suppress(Problem):
         for _ in Verifier(open_store(root, 1)).blocks(Check(0), dict(table)):
             pass

@@ -27,7 +27,7 @@ IMPRINT = bytes.fromhex("3031300d060960864801650304020105000420")
 NONCE = bytes.fromhex("0208")
 # Of a response: its size, and a status of 0 or 1, which is with changes.
 GRANTED = re.compile(rb"\x30\x82(..)\x30\x81?.\x02\x01[\x00\x01]", re.DOTALL)
-# What a token has: signed data, the content of a timestamp, and the certificate of an authority.
+# A token has signed data, the content of a timestamp, and the certificate of an authority.
 OBJECT_IDS = tuple(map(bytes.fromhex, ("2a864886f70d010702", "2a864886f70d0109100104", "2b06010505070308")))
 
 

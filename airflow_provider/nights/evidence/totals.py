@@ -1,4 +1,4 @@
-"""What the rows of a night say: a document, assessment or decision of several manifests counts once."""
+"""Totals of the rows of a night: a document, assessment or decision of several manifests counts once."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class NightCounts:
                 add(row)
 
     def _rank(self, number: int, manifest: Manifest, rows: ReadRows) -> None:
-        """Prefer rows with a text or a verdict, of those the ones of tonight, and of those the last."""
+        """Prefer rows with a text or a verdict, then tonight's, then the last."""
         places = self._places[manifest.kind]
         self._numbers |= {manifest.uri: number, manifest.run: number}
         for row in rows():
@@ -104,7 +104,7 @@ class NightCounts:
         self._places[INGEST].setdefault(digest_row(INGEST, row), 0)
         source = str(row["source"])
         made_of = row.get("source_sha256") or (source.partition("#")[0] if is_page(source) else None)
-        # A task sees this in its own documents; those of other shards only meet here.
+        # A task sees this in its own documents; documents of other shards only meet here.
         if self._numbers and made_of and row["status"] in RANKS:
             job, given = _digest(f"{row.get('account')}\n{row.get('uuid')}"), _digest(str(made_of))
             if self._inputs.setdefault(job, given) != given:

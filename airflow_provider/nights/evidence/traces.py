@@ -36,7 +36,7 @@ from airflow_provider.storage.names import NIGHTS, OWN_FOLDERS
 SOURCE = re.compile(rb'"source":\s*("(?:[^"\\]|\\.)*")')
 ACCOUNT, FRAMEWORK = re.compile(rb'"account":\s*"[^"]'), re.compile(rb'"framework_id":\s*"?([^",}]+)')
 OBJECT_COLUMNS, JOB_COLUMNS = ("path", "results_path", "text_path"), ("uuid", "assessment_id")
-# What tasks write; other files below the root are of others, and are left as they are.
+# Written by tasks; other files below the root belong to others, and are left as they are.
 _WORK = r"_work/(?:ingest|assess|state|deletes|shards)/.+"
 TABLE = re.compile(
     rf"(?:.+/)?(?:_ingest/.+/manifest|_assess/.+/(?:assessments|findings|golden|agreement)|{_WORK}"
@@ -58,7 +58,7 @@ def keys_of(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class Traces:
-    """What there is of documents below a root; paths are below the root. Nothing is changed.
+    """Traces of documents below a root; paths are below the root. Nothing is changed.
 
     :param sources: the sources of the documents, as rows name them
     :ivar tables: how many rows are about the documents, in the order they go
@@ -119,7 +119,7 @@ class Traces:
 
     @cached_property
     def entries(self) -> list[Entry]:
-        """What tasks of nights published."""
+        """Published tables of nights."""
         found = []
         for name in self.names:
             if name.startswith(f"{NIGHTS}/") and (content := (self.root / name).read()):
@@ -182,7 +182,7 @@ class Traces:
                 self.tables[name] = self.tables.get(name, 0) + 1
         other = UNKNOWN if has_accounts else ""
         self.jobs = {(*job, account) for job, known in accounts.items() for account in known or {other}}
-        # Those of closed nights go last, those of ingestion after all others.
+        # Closed nights go last, their ingestion after all others.
         kinds = {table["path"]: table["kind"] for table in self.sealed}
         order = sorted(
             sorted(self.tables.keys() - self.damaged),
@@ -216,10 +216,10 @@ class Traces:
         }
 
     def _leave_shared(self) -> None:
-        """Leave jobs and objects that rows of other documents name, too: those of an equal text."""
+        """Leave jobs and objects that rows of other documents with an equal text name as well."""
         wanted, shared = self.objects | {job for _, job, _ in self.jobs}, set[str]()
         for name in self._tables:
-            # What findings name, assessments do, too.
+            # Assessments name everything that findings name.
             is_needed = wanted and not name.rpartition("/")[2].startswith(FINDINGS)
             for line in self._read_lines(name) if is_needed else ():
                 if SOURCE.search(line) and not self.is_about(line):

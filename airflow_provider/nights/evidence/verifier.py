@@ -41,7 +41,7 @@ STATUSES = ("CHANGED", "STOPPED", "UNREADABLE", "ERASING", "PARTIAL", "ERASED", 
 OBJECT_COLUMNS = {"ingest": ("path", "sha256"), "assess": RESULTS, "golden": RESULTS}
 RECORD_NAME, SHA256, DECODER = re.compile(r"[0-9]{8}\.json"), re.compile("[0-9a-f]{64}"), json.JSONDecoder()
 SIGNED = re.compile(r"(\w{3} +\d+ [\d:]{8})[.\d]* (\d{4} GMT)(?s:.*\nTSA: (?:DirName:)?)(.*)")
-# What is printed of a row: what was judged, by which rule, when, who has decided what, and what was sent.
+# Printed columns of a row: the input, the rule, the verdict, who decided what, and what was sent.
 SHOWN = (
     *("status", "error", "path", "sha256", "source_sha256", "submitted_at", "completed_at", "carried_from"),
     *("framework", "criterion", "rule", "category", "rationale", "changed_from", "change_reason", "decision"),
@@ -75,7 +75,7 @@ class Folder:
         )
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of what is in a folder; none if it does not exist."""
+        """Return the names in a folder; none if it does not exist."""
         return os.listdir(full) if os.path.isdir(full := os.path.join(self._root, folder)) else []
 
     def open(self, path: str, buffering: int = -1) -> Any:
@@ -122,7 +122,7 @@ def find_object(places: Sequence[tuple[str, Any]], path: Any) -> tuple[Any, str]
 
 
 class Check:
-    """What was found out about one record of the chain."""
+    """The result of checking one record of the chain."""
 
     def __init__(self, number: int) -> None:
         self.number, self.sha256 = number, ""  # by its name; empty if it could not be read
@@ -345,7 +345,7 @@ class Verifier:
         if self._is_pack:
             self.draw = read_draw(self._store, checks)
             if self.draw.sample and head and self.draw.head.startswith(head):
-                head, contains = "", [*contains, head]  # the one that was told before the seed
+                head, contains = "", [*contains, head]  # the head that was told before the seed
         check_chain(checks, head, contains)
         self.head = checks[-1].sha256
         if self._given.get("ca") and not any(name.endswith(".tsr") for name in self._names):
@@ -362,8 +362,8 @@ class Verifier:
         return checks
 
     def _read_erasures(self) -> None:
-        """Note what was erased, and what became of reports: only what an erasure may change."""
-        begun: dict[int, Check] = {}  # those that are not complete
+        """Note erased rows and replaced reports: only what an erasure may change."""
+        begun: dict[int, Check] = {}  # erasures that are not complete
         done: dict[Any, Check] = {}
         for check in self._checks.values():
             one, reports = check.record, _as(dict, check.record.get("reports"))
@@ -511,7 +511,7 @@ class Verifier:
                 self._ranks[source] = min(rank, self._ranks.get(source, rank))
 
     def _check_draw(self, check: Check) -> None:
-        """Add what is wrong with the documents of a pack: they must be those that were drawn."""
+        """Add what is wrong with the documents of a pack: they must be the drawn ones."""
         drawn = sorted(self._ranks, key=self._ranks.__getitem__)[: self.draw.sample]
         last = self._ranks[drawn[-1]] if len(drawn) == self.draw.sample > 0 else "~"
         for is_wrong, kind, text in (
@@ -660,7 +660,7 @@ def parse_hash(text: str) -> str:
 
 
 def find_root(path: str) -> str:
-    """Return the folder that has the nights: the one that is given, or one above it."""
+    """Return the folder that has the nights: the given one, or one above it."""
     given = pathlib.Path(path).resolve()
     for folder in (given, *given.parents) if given.exists() else ():
         if any(RECORD_NAME.fullmatch(file.name) for file in (folder / NIGHTS).glob("*")):

@@ -1,4 +1,4 @@
-"""What earlier nights left: their tables are the index, and a small entry for each says where they are.
+"""Earlier nights: their tables are the index, and a small entry for each says where they are.
 
 A task instance reads, then publishes its own tables:
 
@@ -121,7 +121,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Entry:
-    """What a task instance of a night published.
+    """Tables that a task instance of a night published.
 
     :param root: below which its night is
     :param account: what the connection was: `account_digest`, never its id
@@ -196,7 +196,7 @@ class Entry:
         return not hashes.isdisjoint(self._split_keys())
 
     def keeping(self, keys: Iterable[str]) -> Entry:
-        """Return the entry with these of its keys only: those of rows that are left."""
+        """Return the entry with only these keys, of remaining rows."""
         left = set(map(_hash, keys))
         return replace(self, keys=b"".join(key for key in self._split_keys() if key in left))
 
@@ -249,7 +249,7 @@ class EarlierNights:
 
     @cached_property
     def own(self) -> Entry | None:
-        """What an earlier attempt of this task instance published."""
+        """Tables that an earlier attempt of this task instance published."""
         location = self.root / self._blank.path
         content = location.read()
         return None if content is None else self._parse(content, location.path)
@@ -338,7 +338,7 @@ class EarlierNights:
             return False
         if self._published:
             return entry.published_at <= min(entry.read_at for entry in self._published)
-        # Clocks of workers differ: what is there now was there before this run read it.
+        # Clocks of workers differ: anything there now was there before this run read it.
         self._read_at = max(self._read_at, entry.published_at)
         return True
 

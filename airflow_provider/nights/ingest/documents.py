@@ -1,4 +1,4 @@
-"""The documents of an ingest: what is done with each, how journal, manifest and result show them."""
+"""The documents of an ingest: steps, and how checkpoint, manifest and result show them."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ MANIFEST_COLUMNS = (
 
 
 class IngestSteps(Steps[Document]):
-    """What an ingest does with a document.
+    """The steps of an ingestion for a document.
 
     :param target: returns where the text of a document goes
     :param confirm: raises if this attempt may no longer write
@@ -172,7 +172,7 @@ class IngestSteps(Steps[Document]):
             job = await self._client.submit_url(item.address)
         else:
             file = SourceFile(item.address)
-            item.source_sha256 = ""  # drop that of an earlier submit
+            item.source_sha256 = ""  # drop an earlier submit's
             try:
                 job = await self._client.submit_file(file)
                 item.source_sha256 = file.sha256
@@ -236,7 +236,7 @@ def build_result(documents: Sequence[Document], manifest: Location) -> dict[str,
 
 
 def group_documents(documents: Iterable[Document]) -> dict[str, list[str]]:
-    """Return the labels of documents by what would become of them if they were processed now."""
+    """Return the labels of documents by the outcome that processing them now would have."""
     groups: dict[str, list[str]] = {name: [] for name in (*PLANNED.values(), "fetched", "given_up")}
     for document in documents:
         name = "given_up" if is_given_up(document) else PLANNED.get(document.state, "fetched")
@@ -245,7 +245,7 @@ def group_documents(documents: Iterable[Document]) -> dict[str, list[str]]:
 
 
 def count_documents(conn_id: str, documents: Sequence[Document], checkpoint: Checkpoint) -> None:
-    """Send metrics of the documents, except for those that an earlier attempt counted."""
+    """Send metrics of documents that no earlier attempt counted."""
     new = [document for document in documents if not checkpoint.is_published(document)]
     for state, number in Counter(document.state for document in new).items():
         metrics.count(metrics.DOCUMENTS, conn_id, number, outcome=state.lower())
@@ -254,7 +254,7 @@ def count_documents(conn_id: str, documents: Sequence[Document], checkpoint: Che
 
 
 def finished_jobs(documents: Iterable[Document]) -> tuple[list[FinishedJob], set[str]]:
-    """Return the jobs whose texts this run stored, and those that are needed again.
+    """Return the jobs whose texts this run stored, and the jobs that are needed again.
 
     That of a skipped document is of an earlier night.
     """

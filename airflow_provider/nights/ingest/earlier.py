@@ -1,4 +1,4 @@
-"""What is left to do of each document, after what earlier attempts and nights have done."""
+"""The remaining work on each document, after earlier attempts and nights have done."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class EarlierDocuments:
 
     :param max_age: seconds for which a web page counts as unchanged; None is never
     :param give_up_after: how many nights in a row; None is never
-    :param skip_unchanged: do not send what has not changed
+    :param skip_unchanged: do not send unchanged documents
     """
 
     run: BulkRun
@@ -244,7 +244,7 @@ class EarlierDocuments:
     async def _give_up(self, documents: list[Document], nights: int) -> list[Document]:
         """Fail documents that failed in too many nights in a row, instead of sending them; return them.
 
-        What an earlier attempt of this run says does not count, so a retry and a clear send it again.
+        Earlier attempts of this run don't count, so a retry and a clear send it again.
         """
         numbers = [n for n, document in enumerate(documents) if document.state in (PENDING, FAILED)]
         await self._read_previous(documents[number] for number in numbers)

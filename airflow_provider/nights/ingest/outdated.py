@@ -26,7 +26,7 @@ MAX_UNKNOWN = 4  # sources whose store gives no version; more, and more than a t
 
 
 class Outdated(Enum):
-    """What is outdated about a document that an earlier attempt or night processed."""
+    """Why a document is outdated that an earlier attempt or night processed."""
 
     SOURCE = "its source has changed"
     TEXT = "its text is gone"

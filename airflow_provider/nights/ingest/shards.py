@@ -159,7 +159,7 @@ def _choose_bits(folder: Location, total: int, size: int | None, most: int) -> i
 
 
 def _write(folder: Location, bits: int, buckets: _Buckets) -> list[str]:
-    """Write the lists; those that were there keep their places, even if they are empty now."""
+    """Write the lists; existing ones keep their places, even if they are empty now."""
     named = filter(None, map(LIST_NAME.fullmatch, folder.list_names()))
     places = {int(match[2]): int(match[1]) for match in named}
     taken = set(places.values())

@@ -30,7 +30,7 @@ MAX_RATIONALE_CHARS = 600
 RATIONALE_BUDGET_CHARS = 1_500_000
 RANKS = ("", "skipped", "completed", "failed")  # ranks of documents; the last one counts most
 FAILED = "F"  # where others have the letter of a category
-# What a document is counted as, by the letter of its worst verdict.
+# How a document is counted, by the letter of its worst verdict.
 WORST = {category.letter: category.worst for category in SHOWN} | {FAILED: "not assessed"}
 WORST_FIRST = (FAILED, *(category.letter for category in reversed(CATEGORIES)))
 NUMBERS = ("cases", "agreed", "agreement", "base_rate", "kappa", "moved", "compared")
@@ -94,7 +94,7 @@ class JudgeStats:
 
 @dataclass
 class VerdictStats(VerdictCounts):
-    """What the report shows: counts, and the verdicts of each document for the matrix.
+    """Content of the report: counts, and the verdicts of each document for the matrix.
 
     :param documents: their numbers, by source
     :param letters: letters of the verdicts in the order of the criteria, by number of the framework and of
@@ -129,7 +129,7 @@ class VerdictStats(VerdictCounts):
             criterion, letter = self.add_finding(row, framework)
             is_changed = bool(row.get("changed_from"))
             letters[criterion] = letter.lower() if is_changed else letter
-            # What needs a person is explained on the page; the rest where there is room.
+            # Verdicts that need a person are explained on the page; the rest where there is room.
             room = RATIONALE_BUDGET_CHARS // (1 if is_changed or letter != BEST.letter else 3)
             if number < MAX_DOCUMENTS and self._note_chars < room and (note := _explain(row)):
                 self._note_chars += len(note)

@@ -1,4 +1,4 @@
-"""What the charts of a page show; macros.html draws them."""
+"""Data of a page's charts; macros.html draws them."""
 
 from __future__ import annotations
 

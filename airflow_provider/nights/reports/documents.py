@@ -27,7 +27,7 @@ MAX_NIGHTS = 60  # for a document
 
 @dataclass
 class DocumentNight:
-    """What a night says about one document.
+    """One document in a night.
 
     :param date: the date of the night, with its time if there are several on that day
     :param document: its row of the manifest
@@ -44,7 +44,7 @@ class DocumentNight:
 
 
 class HashingReader:
-    """Hashes what is read of a file."""
+    """Hashes a file while it is read."""
 
     def __init__(self, file: Any) -> None:
         self._file, self.hash = file, hashlib.sha256()

@@ -225,7 +225,7 @@ MIN_HEIGHT_PERCENT = 3.5  # minimum height of a segment, so that few among many 
 OUTLIER_FACTOR = 20  # times the usual night: a bar that would make all others invisible is cut off
 SHARES = ("Verdicts", "Agreement")  # charts whose bars are all as high
 Series = Sequence[tuple[str, str, str]]
-# What each chart counts: a CSS class, its words, and the number of a night.
+# Numbers of each chart: a CSS class, its words, and the number of a night.
 CHARTS: Mapping[str, Series] = {
     "Documents": [(name, words, name) for name, words in DOCUMENTS.items()],
     "Failures": [("failed", "documents", "failed"), ("cancelled", "assessments", "assessments_failed")],

@@ -1,4 +1,4 @@
-"""What became of documents: outcomes, reasons, times and sizes, counted row by row."""
+"""Results of documents: outcomes, reasons, times and sizes, counted row by row."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MAX_REPEATED = 100
 
 
 class Top(Generic[T]):
-    """The first of many items in an order, of equal ones those that came first; all are counted."""
+    """The first of many items in an order, the earlier of equal ones; all are counted."""
 
     def __init__(self, limit: int, order: Callable[[T], Any] = lambda _: 0) -> None:
         self.total = 0
@@ -95,7 +95,7 @@ class Reasons:
 
 @dataclass
 class OutcomeStats:
-    """What reports show of the rows of manifests: a few numbers per document, and some documents by name.
+    """Statistics of manifest rows, for reports: a few numbers per document, and some documents by name.
 
     :param completed_at: Unix timestamps
     :param durations: seconds
@@ -186,7 +186,7 @@ def detect_kind(source: object) -> str:
 
 
 def count_documents(outcomes: Mapping[str, int]) -> str:
-    """Return a sentence with the number of documents, and of those that are new or failed."""
+    """Return a sentence with the numbers of all, new and failed documents."""
     new, failed, total = outcomes["completed"], outcomes["failed"], plural(sum(outcomes.values()))
     said = [f"{new:,} {'is' if new == 1 else 'are'} new or changed"] if new else []
     said += [f"{failed:,} could not be read"] if failed else []

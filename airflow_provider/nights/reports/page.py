@@ -43,7 +43,7 @@ FEEDBACK = {
     "uncertain": "perhaps sent",
     "pending": "not sent yet",
 }
-# What became of a verdict that a person was or should be asked about, in the order in which pages show it.
+# States of a verdict that a person was or should be asked about, in the order in which pages show it.
 OPEN, OVERRULED = DECISIONS["none"], DECISIONS["changed"]
 STATES = (OVERRULED, OPEN, DECISIONS["commented"], DECISIONS["agreed"])
 DOCUMENTS = {"completed": "new or changed", "skipped": "unchanged", "failed": "failed"}  # words, by outcome
@@ -123,7 +123,7 @@ def verdict_words(category: object) -> str:
 
 
 def standing(row: Mapping[str, Any]) -> str:
-    """Return the category that stands: that of the expert who decided, else that of the service."""
+    """Return the category that stands: the expert's if there is one, otherwise the service's."""
     return normalize_category(row.get("expert_category") or row.get("category"))
 
 
@@ -149,7 +149,7 @@ def describe_cause(row: Mapping[str, Any]) -> str:
 
 
 def apply_decision(finding: Mapping[str, Any], made: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return a finding with what was decided about it since its table was written.
+    """Return a finding with the decision made since its table was written.
 
     :param made: see `read_decision`; one that is about an earlier verdict is not applied
     """

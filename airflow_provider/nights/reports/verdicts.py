@@ -43,7 +43,7 @@ def to_name(value: object) -> str:
 class CriterionCounts:
     """The verdicts on a criterion, by CSS class.
 
-    :param number: its place among those of its framework
+    :param number: its place in its framework
     """
 
     number: int
@@ -63,7 +63,7 @@ class CriterionCounts:
 
 @dataclass
 class FrameworkCounts:
-    """What became of the documents for a framework.
+    """Counts for a framework.
 
     :param number: its place among all
     :param cells: assessed, carried, failed
@@ -151,7 +151,7 @@ class VerdictCounts:
     :param without_findings: how many of them completed, but the service found nothing
     :param changed: how many findings have another category than in the previous night; `changes` are kinds
     :param worse, better: what stands of them
-    :param states: what experts made of findings that changed; `open_earlier` are those of earlier nights
+    :param states: what experts made of findings that changed; `open_earlier` counts earlier nights
     :param overruled: verdicts where the category of an expert counts instead
     :param again: documents with a new cause for a verdict, by cause, and by framework if that is the cause
     :param new: verdicts on what had none in the previous night
@@ -291,7 +291,7 @@ class VerdictCounts:
 
     @property
     def changes(self) -> list[Change]:
-        """What was overruled, what is open, the rest; what became worse before what became better."""
+        """Overruled changes, open ones, the rest; worse ones before better ones."""
 
         def order(change: Change) -> tuple[int, bool, int]:
             return min(STATES.index(change.state), 2), change.effect != "worse", -change.total

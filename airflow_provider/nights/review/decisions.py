@@ -1,4 +1,4 @@
-"""What experts decided about findings: written by reviews, read by later nights below the same root.
+"""Expert decisions about findings: written by reviews, read by later nights below the same root.
 
 A decision belongs to a cell, that is to one text, framework and payload, and to the category that the expert
 saw. So it is carried forward with the verdict, and never applied to another one.

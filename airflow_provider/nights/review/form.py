@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CATEGORIES = list(KNOWN_CATEGORIES)
 AGREE, CATEGORY, RATIONALE = "agree_with_the_rest", "category_", "rationale_"
-# What a decision is about.
+# Columns that say what a decision is about.
 ABOUT = (
     "document", "framework", "criterion", "source", "night", "cell", "findings", "framework_fingerprint",
     "text_sha256",
@@ -59,7 +59,7 @@ class Form:
     """A form about findings.
 
     :param findings: in the order in which they are shown
-    :param default: its name, if that of the document is unknown
+    :param default: its name, if the document's is unknown
     """
 
     def __init__(self, findings: Sequence[ReviewedFinding], default: str = "") -> None:
@@ -73,7 +73,7 @@ class Form:
 
     @property
     def document(self) -> str:
-        """The name of the document, or what is known instead."""
+        """The name of the document, or another name for it."""
         if name := self.common("document"):
             return name
         criterion, number = self.common("criterion"), len({finding.source for finding in self.findings})
@@ -105,7 +105,7 @@ class Form:
 
     @property
     def _suffixes(self) -> list[str]:
-        """What the fields of each finding end with: its id, with its cell where others have the same."""
+        """The suffix of the fields of each finding: its id, with its cell where others have the same."""
         counts = Counter(finding.id for finding in self.findings)
         return [str(one.id) if counts[one.id] == 1 else one.key for one in self.findings]
 
@@ -186,9 +186,9 @@ class Form:
         undecided: str = NO_DECISION,
         is_sent: bool = True,
     ) -> tuple[list[dict[str, Any]], list[str]]:
-        """Return the decisions of an answer, and warnings about what is ignored or not sent.
+        """Return the decisions of an answer, and warnings about ignored or unsent answers.
 
-        Each finding has one. What an expert typed is recorded, whether it is sent or not. A finding that is
+        Each finding has one. An expert's text is recorded, whether it is sent or not. A finding that is
         left as it is is undecided, unless the expert agrees. The same goes for one without fields: answers
         through Airflow's REST API may omit them.
 

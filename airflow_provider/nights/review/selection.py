@@ -75,12 +75,12 @@ class ReviewedFinding(Finding):
 
     @property
     def verdict(self) -> Verdict:
-        """What identifies the verdict: a service may keep the ID of a response whose category changes."""
+        """Identifies the verdict: a service may keep the ID of a response whose category changes."""
         return self.key, self.category
 
     @property
     def key(self) -> str:
-        """What identifies the response."""
+        """Identifies the response."""
         return response_key(self.id, self.cell)
 
     @property
@@ -90,7 +90,7 @@ class ReviewedFinding(Finding):
 
     @property
     def priority(self) -> tuple[bool, int, bool, int]:
-        """Sorts what became worse first, then by category, the worst first, and by what it was before."""
+        """Sorts what became worse first, then by category, the worst first, and by the category before."""
         now, before = classify(self.category).rank, classify(self.changed_from).rank
         return not self.is_worse, -now, not self.changed_from, before
 

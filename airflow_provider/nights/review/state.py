@@ -1,4 +1,4 @@
-"""What a review asked, received and sent, across the attempts of its task."""
+"""Questions, answers and feedback of a review, across the attempts of its task."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FEEDBACK_FIELDS = ("expert_id", "rational_feedback", "assessment_response_id", "
 
 @dataclass
 class Review:
-    """What is stored of a review: its newest form, and all decisions.
+    """The stored state of a review: its newest form, and all decisions.
 
     :param shown: the findings on the form
     :param has_form: Airflow has the form, open or not; it never changes the form of a task instance
@@ -72,7 +72,7 @@ class ReviewState(Outbox):
 
     @property
     def sent(self) -> dict[str, str]:
-        """The outcomes of what was sent or may have been, by the key of the response."""
+        """The outcomes of feedback that was or may have been sent, by the key of the response."""
         return {key: outcome for key in map(_key_of, self.feedback) if (outcome := self.outcome(key))}
 
     def record_form(self, shown: Sequence[dict[str, Any]]) -> None:
@@ -80,7 +80,7 @@ class ReviewState(Outbox):
         self._update(shown=shown, has_form=True, is_open=True, is_answered=False)
 
     def record_answer(self, decisions: Sequence[dict[str, Any]], *, is_answered: bool) -> None:
-        """Record the decisions on a form, which is closed now; what was sent before stays as it is."""
+        """Record the decisions on a form, which is closed now; sent feedback stays as it is."""
         self.review = Review(**(self.store.get(REVIEW) or {}))
         sent = self.sent
         given = [row for row in self.feedback if _key_of(row) in sent]
@@ -98,7 +98,7 @@ class ReviewState(Outbox):
         return [{**row, "outcome": sent.get(_key_of(row), row["outcome"])} for row in self.review.decisions]
 
     def send_all(self, hook: Any) -> list[str]:
-        """Send what is not sent yet; return which feedback the service refused, and why."""
+        """Send unsent feedback; return which feedback the service refused, and why."""
         if any(_key_of(row) not in self.sent for row in self.feedback):
             self._await_service(hook)
         refused: list[str] = []

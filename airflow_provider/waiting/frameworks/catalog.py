@@ -1,4 +1,4 @@
-"""Fingerprints of frameworks: how a change of what the service lists is noticed."""
+"""Fingerprints of frameworks: how changes of the service's list are noticed."""
 
 from __future__ import annotations
 
