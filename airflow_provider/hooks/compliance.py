@@ -246,7 +246,7 @@ class ComplianceHook(BaseHook):
     @fail_without_retry
     def wait(
         self,
-        ids: str | Iterable[str],
+        ids: str | int | Iterable[str | int],
         *,
         timeout: float = 24 * 3600.0,
         poll_interval: float = 30.0,
@@ -262,6 +262,7 @@ class ComplianceHook(BaseHook):
         :param poll_interval: longest time between two polls of a job; a new one is polled more often
         :param kind: what they are
         """
+        from airflow_provider.runtime.params import as_ids, unique
         from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
         from airflow_provider.waiting.results import error_for
         from airflow_provider.waiting.waits import wait_in_worker
@@ -269,7 +270,7 @@ class ComplianceHook(BaseHook):
         kinds = {"content": JOBS, "assessment": ASSESSMENTS}
         if kind not in kinds:
             raise ComplianceInputError(f"kind must be 'content' or 'assessment', not {kind!r}.")
-        wanted = [ids] if isinstance(ids, str) else list(dict.fromkeys(ids))
+        wanted = unique(as_ids(ids, f"id of a {kinds[kind].noun}"))
         result = wait_in_worker(kinds[kind], self, wanted, poll_interval, timeout, self.log)
         if error := error_for(result, wanted, kinds[kind].noun):
             raise error

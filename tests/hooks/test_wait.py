@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from io import BytesIO
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,9 @@ def test_assessments_are_completed_after_a_wait(compliance_service: Emulator) ->
     hook.wait(document, timeout=60, poll_interval=0.1)
     framework = hook.list_frameworks()[0].id
     one = hook.submit_assessment({"contentUuid": document, "frameworkId": framework}).id
-    assert hook.wait(one, kind="assessment", timeout=60, poll_interval=0.1)[one]["status"] == "COMPLETED"
+    for given in (one, int(one)) if one.isdecimal() else (one,):
+        found = hook.wait(given, kind="assessment", timeout=60, poll_interval=0.1)
+        assert found[one]["status"] == "COMPLETED"
 
 
 def test_a_job_that_has_failed_is_an_error_that_names_it(compliance_service: Emulator) -> None:
@@ -51,6 +54,12 @@ def test_a_wait_that_is_over_names_what_is_still_in_progress(compliance_service:
     uuid = submit("a")
     with pytest.raises(exc.ComplianceJobTimeoutError, match=f"Job {uuid}.* is still in progress"):
         hook.wait(uuid, timeout=0, poll_interval=0.1)
+
+
+@pytest.mark.parametrize("ids", [None, "", ["a", None], {"a": 1}.items()])
+def test_what_is_not_an_id_fails_at_once(ids: Any) -> None:
+    with pytest.raises(exc.ComplianceInputError):
+        ComplianceHook().wait(ids)
 
 
 def test_an_unknown_kind_fails_without_a_retry() -> None:
