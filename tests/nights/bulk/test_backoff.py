@@ -162,7 +162,12 @@ def with_fresh_token(error: exc.ComplianceAuthError) -> exc.ComplianceAuthError:
         (PENDING, exc.ComplianceStorageDeniedError("x"), False, "fails for good"),  # one source can't be read
         (PENDING, exc.ComplianceInputError("x"), True, "fails for good"),
         (PENDING, exc.ComplianceServerError("x", status=503), True, 2.0),
-        (PENDING, exc.ComplianceRefusedError("x", status=403), True, 2.0),  # maybe of a gateway
+        *(
+            (step, exc.ComplianceRefusedError("x", status=status), True, 2.0)  # maybe of a gateway
+            for step in (PENDING, READY)
+            for status in (302, 403, 404, 405)
+        ),
+        (PENDING, exc.ComplianceProtocolError("x"), True, 2.0),  # likewise, such as a page
         (PENDING, exc.ComplianceRefusedError("x", status=422), True, "fails for good"),
     ],
 )
