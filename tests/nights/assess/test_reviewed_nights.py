@@ -180,7 +180,7 @@ def test_a_text_that_lost_more_than_half_is_a_warning(service: Emulator, nights:
     for size, text, change in ((100, "A.", None), (43, "B.", -0.57), (43, "B.", None), (44, "C.", 0.023)):
         night = nights.assess(manifest(size, text), frameworks="DORA")
         assert {row["text_change"] for row in night.findings} == {change}
-        warned = any("The text of 1 document lost more than half" in one for one in night.result["warnings"])
+        warned = any("The text of 1 document is less than half" in one for one in night.result["warnings"])
         assert warned is (change == -0.57)
 
 
