@@ -34,12 +34,44 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
 from airflow_provider.redaction.text import one_line, redact_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+class FailureKind(StrEnum):
+    """Why a document or an assessment failed, for programs; its error says it to people."""
+
+    SOURCE_MISSING = "source_missing"  # there is no such file
+    SOURCE_DENIED = "source_denied"  # no permission to read it
+    SOURCE_INVALID = "source_invalid"  # not a valid address, or neither PDF nor DOCX
+    TOO_LARGE = "too_large"  # for `max_bytes`, or for the service
+    REJECTED = "rejected"  # the service refuses it
+    FAILED = "failed"  # its job failed: the service can't process it
+    GIVEN_UP = "given_up"  # not sent, because it failed night after night
+    TIMEOUT = "timeout"  # it took too long
+    GONE = "gone"  # its job was cancelled, or no longer exists
+    SERVICE = "service"  # the service, the login or the network failed
+    STORE = "store"  # a store could not be read or written
+    UNEXPECTED = "unexpected"  # a bug of this provider, or of a hook in a subclass
+
+    @property
+    def group(self) -> str:
+        """What it is about: the `document`, or something `other` that many documents may meet."""
+        return "document" if self in ABOUT_DOCUMENT else "other"
+
+
+ABOUT_DOCUMENT = frozenset(FailureKind) - {
+    FailureKind.TIMEOUT,
+    FailureKind.GONE,
+    FailureKind.SERVICE,
+    FailureKind.STORE,
+    FailureKind.UNEXPECTED,
+}
 
 
 class ComplianceError(Exception):
@@ -49,10 +81,16 @@ class ComplianceError(Exception):
     """
 
     transient: bool = False
+    failure_kind: FailureKind = FailureKind.SERVICE
     concerns_one_job: bool = False  # set by the poller: other jobs could be polled meanwhile
 
     def __init__(self, message: object = "") -> None:
         super().__init__(one_line(redact_text(str(message))))
+
+    def of_kind(self, kind: FailureKind) -> Self:
+        """Return it with another kind than its class has."""
+        self.failure_kind = kind
+        return self
 
 
 class ComplianceConfigError(ComplianceError):
@@ -62,11 +100,14 @@ class ComplianceConfigError(ComplianceError):
 class ComplianceInputError(ComplianceError, ValueError):
     """Invalid input; nothing was sent."""
 
+    failure_kind = FailureKind.SOURCE_INVALID
+
 
 class ComplianceReadError(ComplianceError):
     """The store of the document failed while it was read; the submit was not completed."""
 
     transient = True
+    failure_kind = FailureKind.STORE
 
 
 class ComplianceAuthError(ComplianceError):
@@ -106,12 +147,14 @@ class ComplianceJobError(ComplianceError):
     """A job failed, was cancelled, or no longer exists."""
 
     transient = True
+    failure_kind = FailureKind.FAILED
 
 
 class ComplianceJobTimeoutError(ComplianceError):
     """A job timed out."""
 
     transient = True
+    failure_kind = FailureKind.TIMEOUT
 
 
 class ComplianceIngestError(ComplianceError):
@@ -156,6 +199,7 @@ class ComplianceStorageError(ComplianceError):
     """A store could not be written or read; nothing was published under the final name."""
 
     transient = True
+    failure_kind = FailureKind.STORE
 
 
 class ComplianceStorageDeniedError(ComplianceStorageError):
@@ -178,6 +222,8 @@ class ComplianceHttpError(ComplianceError):
     ) -> None:
         super().__init__(message)
         self.status = status
+        if status == 413:
+            self.failure_kind = FailureKind.TOO_LARGE
         self.body = body
         self.retry_after = retry_after
 
@@ -185,9 +231,13 @@ class ComplianceHttpError(ComplianceError):
 class ComplianceRefusedError(ComplianceHttpError):
     """The service refuses this request; a retry would fail the same way."""
 
+    failure_kind = FailureKind.REJECTED
+
 
 class ComplianceNotFoundError(ComplianceHttpError):
     """The job or the path does not exist."""
+
+    failure_kind = FailureKind.GONE
 
 
 class ComplianceThrottledError(ComplianceHttpError):

@@ -29,7 +29,7 @@ from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.operators.judge import ComplianceJudgeOperator
 from airflow_provider.operators.night import ComplianceCloseNightOperator
 from airflow_provider.runtime.compat import HAS_FORMS
-from airflow_provider.runtime.params import MaxFailed, RedactedField, optional, required
+from airflow_provider.runtime.params import MaxFailed, MaxFailedByGroup, RedactedField, optional, required
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Asset, Context
@@ -68,7 +68,7 @@ def compliance_night(
     review: Literal["changed", "insufficient", "all"] | None = "changed",
     shard_size: int | None = None,
     sample: int | None = None,
-    max_failed: MaxFailed = 0.1,
+    max_failed: MaxFailed | MaxFailedByGroup = 0.1,
     golden: Any = None,
     on_drift: Literal["reassess", "fail", "warn"] = "reassess",
     outlets: Sequence[Asset] = (),

@@ -18,6 +18,7 @@ from airflow_provider.cli.commands import (
     print_line,
     print_table,
 )
+from airflow_provider.exceptions import FailureKind
 from airflow_provider.nights.evidence.chain import Chain
 from airflow_provider.nights.reports.documents import DocumentNight, DocumentTables
 from airflow_provider.nights.reports.night import advise
@@ -37,7 +38,7 @@ from airflow_provider.storage.jsonl import Row
 
 MAX_NAMED = 10
 RECORDS = 30  # that are searched for the latest night: a backfill is closed later
-FIELDS = ("night", "nights", "since", "document", "framework", "reason")
+FIELDS = ("night", "nights", "since", "document", "framework", "failure_kind", "reason")
 RUNS = 30  # the latest, that are searched for decisions
 
 
@@ -110,7 +111,12 @@ def _describe(row: Row) -> str:
 
 def failures(options: argparse.Namespace) -> int:
     """Print what failed."""
-    found = list(_find_failed(open_nights(options)))
+    kinds = set(options.kind)
+    if unknown := kinds - {*FailureKind}:
+        print_error(f"There is no kind {min(unknown)}: use one of {', '.join(FailureKind)}.")
+        return FAILED
+    failed = _find_failed(open_nights(options))
+    found = [failure for failure in failed if not kinds or failure["failure_kind"] in kinds]
     if options.json:
         for failure in found:
             print_json(failure)
@@ -120,7 +126,7 @@ def failures(options: argparse.Namespace) -> int:
             [[str(value or "") for value in failure.values()] for failure in found],
         )
     else:
-        print_line("Nothing failed in the latest night.")
+        print_line(f"Nothing {'of that kind ' if kinds else ''}failed in the latest night.")
     return FOUND if found else GOOD
 
 
@@ -139,6 +145,7 @@ def _find_failed(tables: DocumentTables) -> Iterator[dict[str, Any]]:
                     "since": str(row.get("failed_since") or "")[:10],
                     "document": row.get("source"),
                     "framework": row.get("framework"),
+                    "failure_kind": row.get("failure_kind"),
                     "reason": row.get("error"),
                 }
 

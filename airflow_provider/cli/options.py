@@ -140,7 +140,12 @@ COMMANDS = (
         "List the tasks, documents and assessments that have failed in the latest night, with the reason, "
         "and for how many nights in a row. Reads tables only: neither Airflow's database nor the service is "
         "asked. Exit code 0: nothing has failed; 1: something has; 2: there are no nights.",
-        (NIGHTS, USE_CONNECTION, JSON),
+        (
+            NIGHTS,
+            repeated("--kind", "only failures of this kind, such as source_missing", "KIND"),
+            USE_CONNECTION,
+            JSON,
+        ),
         "documents.failures",
     ),
     Command(

@@ -18,7 +18,14 @@ from airflow_provider.operators.base import (
     is_last_attempt,
 )
 from airflow_provider.operators.links import ComplianceReportLink, push_report
-from airflow_provider.runtime.params import MaxFailed, as_seconds, count_allowed, optional, parse_limit
+from airflow_provider.runtime.params import (
+    MaxFailed,
+    MaxFailedByGroup,
+    as_seconds,
+    check_max_failed,
+    optional,
+    parse_limit,
+)
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import common_root
 from airflow_provider.waiting.results import WaitResult, polling_error
@@ -47,7 +54,8 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
     :param concurrency: maximum number of requests in flight; fewer for a while after a 429. By default the
         option of that name in the section `[compliance]` of Airflow's configuration, otherwise 16
     :param max_failed: how many items may fail before the task does: a number (`int`), a share from 0.0 to
-        1.0 (`float`, 1.0 is all of them), or a percentage such as `"5%"`; by default 0
+        1.0 (`float`, 1.0 is all of them), or a percentage such as `"5%"`; by default 0. Or one for failures
+        that are about the document, and one for all `other` ones: `{"document": "5%", "other": 0}`
     :param max_submitted: how many items the task may submit if earlier nights have some of its documents: a
         number, a share or a percentage, like `max_failed`. If it would submit more, it submits none, and
         fails without a retry. By default any number
@@ -75,7 +83,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         *,
         destination: str,
         concurrency: int = StoringMixin.concurrency,
-        max_failed: MaxFailed = 0,
+        max_failed: MaxFailed | MaxFailedByGroup = 0,
         max_submitted: MaxFailed | None = None,
         root: str | None = None,
         delete_after: str | None = None,
@@ -86,7 +94,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         super().__init__(**kwargs)
         if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
             raise ValueError(f"concurrency must be a whole number of at least 1, not {concurrency!r}.")
-        count_allowed(max_failed, total=0)
+        check_max_failed(max_failed)
         if "{" not in str(delete_after):  # templates are checked when they are rendered
             parse_delete_after(delete_after)
         if "{" not in str(max_submitted):

@@ -243,6 +243,7 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
                 return identifier
         if result.status != "error":  # then it is not known yet how the job ends
             self._count("failed")
+            metrics.count(metrics.FAILURES, self.conn_id, failure_kind=error.failure_kind)
         raise deadline.timeout_error(error) if is_timeout else error
 
     def _mask(self, record: Record) -> Record:

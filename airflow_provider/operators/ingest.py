@@ -49,6 +49,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         files, by size and ETag or time; a timedelta for files, and for web pages that are younger than that;
         off by default. A document is submitted again if the service no longer knows its job, unless
         `delete_after` deletes jobs
+    :param max_bytes: how large a file may be: a larger one fails before it is sent; by default any size
     :param dry_run: send and write nothing; log and return how many documents would be submitted, skipped and
         given up; off by default
     """
@@ -69,6 +70,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         sources: Any,
         file_name_template: str = "{source_stem}-{source_hash}.txt",
         skip_unchanged: bool | timedelta = False,
+        max_bytes: int | None = None,
         dry_run: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -76,9 +78,12 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         is_age = isinstance(skip_unchanged, timedelta) and skip_unchanged > timedelta(0)
         if not is_age and not isinstance(skip_unchanged, bool):
             raise ValueError(f"skip_unchanged must be a bool or a timedelta above 0, not {skip_unchanged!r}.")
+        if max_bytes is not None and (not isinstance(max_bytes, int) or max_bytes < 1):
+            raise ValueError(f"max_bytes must be a whole number of at least 1, not {max_bytes!r}.")
         self.sources = sources
         self.file_name_template = file_name_template
         self.skip_unchanged = skip_unchanged
+        self.max_bytes = max_bytes
         self.is_dry_run = dry_run
 
     @property
@@ -109,8 +114,14 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         if not self.is_dry_run:
             run.checkpoint.acquire(len(addresses))
         known = run.checkpoint.read(Document)
+        damaged = run.find_damaged(known.values())
         documents = resume_documents(
-            addresses, known, is_new_attempt=run.is_new_attempt, log=self.log, versions=versions
+            addresses,
+            known,
+            is_new_attempt=run.is_new_attempt,
+            log=self.log,
+            damaged=damaged,
+            versions=versions,
         )
         if not documents:
             self.log.warning("Found nothing to ingest.")
@@ -174,7 +185,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
                 outdated = [*outdated, *replaced]
                 for document in decided:
                     run.checkpoint.append(document)
-            steps = IngestSteps(client, target, run.checkpoint.confirm_owner)
+            steps = IngestSteps(client, target, run.checkpoint.confirm_owner, self.max_bytes)
             return await BulkEngine(run, client, documents, steps, outdated).run()
 
     def _publish(self, run: BulkRun, documents: list[Document], earlier: EarlierDocuments) -> dict[str, Any]:

@@ -43,6 +43,7 @@ LOGINS = Metric("logins", "counter", ("outcome",), "logins at the identity provi
 DOCUMENTS = Metric("documents", "counter", ("outcome",), "documents")
 BYTES = Metric("bytes", "counter", (), "bytes of the texts written to object storage")
 ASSESSMENTS = Metric("assessments", "counter", ("outcome",), "assessments")
+FAILURES = Metric("failures", "counter", ("failure_kind",), "documents and assessments that failed")
 VERDICTS = Metric("verdicts", "counter", ("category",), "verdicts on a criterion, by bulk assessment")
 AGREEMENT = Metric("agreement", "gauge", ("framework",), "share of verdicts that experts agree with")
 KAPPA = Metric("kappa", "gauge", ("framework",), "Cohen's kappa of service and experts")

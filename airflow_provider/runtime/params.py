@@ -12,7 +12,7 @@ from datetime import timedelta
 from fractions import Fraction
 from typing import Any
 
-from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.exceptions import ComplianceInputError, FailureKind
 from airflow_provider.provider_info import CONFIG_OPTIONS, CONFIG_SECTION
 from airflow_provider.redaction.addresses import redact
 from airflow_provider.redaction.text import redact_text, sanitize
@@ -21,6 +21,8 @@ IS_EXECUTING = "_is_executing"
 TEMPLATE_MARKS = ("{{", "{%", "{#")
 
 MaxFailed = int | float | str
+MaxFailedByGroup = Mapping[str, MaxFailed]  # of kinds of failures
+FAILURE_GROUPS = tuple(sorted({kind.group for kind in FailureKind}))
 """A number, a share from 0.0 to 1.0, or a percentage such as "5%"."""
 
 
@@ -277,6 +279,19 @@ def count_allowed(max_failed: MaxFailed, total: int, name: str = "max_failed") -
         f"{name} must be a number (int, at least 0), a share from 0.0 to 1.0 (float) or a percentage "
         f"such as '5%', not {max_failed!r}."
     )
+
+
+def check_max_failed(max_failed: Any) -> None:
+    """Raise ValueError where `max_failed` is neither a limit nor limits by group."""
+    if not isinstance(max_failed, Mapping):
+        count_allowed(max_failed, total=0)
+        return
+    if unknown := [group for group in max_failed if group not in FAILURE_GROUPS]:
+        raise ValueError(
+            f"max_failed has no group {unknown[0]!r}: use {' and '.join(map(repr, FAILURE_GROUPS))}."
+        )
+    for group, limit in max_failed.items():
+        count_allowed(limit, total=0, name=f"max_failed[{group!r}]")
 
 
 def parse_limit(given: Any) -> MaxFailed | None:

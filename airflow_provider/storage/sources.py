@@ -6,17 +6,11 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
-from airflow_provider.exceptions import (
-    ComplianceInputError,
-)
+from airflow_provider.exceptions import ComplianceInputError, FailureKind
 from airflow_provider.storage.locations import READ_AHEAD_BYTES, Location, storage_errors
 from airflow_provider.storage.names import printable, to_bytes
-
-if TYPE_CHECKING:
-    pass
-
 
 VERSION_KEYS = (
     "ETag", "etag", "content_md5", "md5Hash", "LastModified", "last_modified", "updated", "mtime"
@@ -28,13 +22,15 @@ ETAG_KEYS = ("VersionId", "version_id", "generation", "ETag", "etag")
 class SourceFile:
     """A file to submit, opened when it is its turn; remembers what was opened, and what was read of it.
 
+    :param max_bytes: how large it may be; any size if this is None
     :ivar version: fingerprint of what was opened
     :ivar etag: its version id at the store, or its ETag; None if the store has neither
     :ivar size: in bytes; None if nothing was read
     :ivar sha256: of all bytes that the last request read; empty if it did not read all of them
     """
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, max_bytes: int | None = None) -> None:
+        self._max_bytes = max_bytes
         self.location = Location(source)
         self.version = ""
         self.etag: str | None = None
@@ -69,7 +65,19 @@ class SourceFile:
             ) from None
         details = _opened_details(opened)
         self.version, self.etag = version_in(details), _etag_in(details)
+        if self._max_bytes is not None:
+            self._check_size(opened, self._max_bytes)
         return opened
+
+    def _check_size(self, opened: IO[bytes], max_bytes: int) -> None:
+        """Refuse, and close, what is too large."""
+        size = opened.seek(0, os.SEEK_END)
+        opened.seek(0)
+        if size > max_bytes:
+            opened.close()
+            raise ComplianceInputError(
+                f"'{self}' has {size:,} bytes, more than max_bytes={max_bytes:,} allows."
+            ).of_kind(FailureKind.TOO_LARGE)
 
 
 def _refuse_pipes(path: str) -> None:

@@ -6,7 +6,12 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
-from airflow_provider.exceptions import ComplianceError, ComplianceJobError, ComplianceJobTimeoutError
+from airflow_provider.exceptions import (
+    ComplianceError,
+    ComplianceJobError,
+    ComplianceJobTimeoutError,
+    FailureKind,
+)
 
 UNKNOWN = "UNKNOWN"  # our own status for a job that the service does not know
 CANCELLED = "CANCELLED"
@@ -85,7 +90,8 @@ def error_for(result: WaitResult, ids: Collection[str], noun: str = "job") -> Co
     if result.status == "timeout":
         last = f" The last poll failed: {result.message}" if result.message else ""
         return ComplianceJobTimeoutError(f"Timed out after {result.seconds:.0f} s. {summary}.{last}")
-    return ComplianceJobError(f"{summary}.")
+    has_failed = any(record.get("status") == "FAILED" for record in records.values())
+    return ComplianceJobError(f"{summary}.").of_kind(FailureKind.FAILED if has_failed else FailureKind.GONE)
 
 
 def _document(record: Record) -> str:

@@ -15,7 +15,7 @@ from airflow_provider.storage.locations import Location
 from tests.cli.conftest import Call
 
 GOOD_ROW = {"source": "s3://in/good.pdf", "status": "COMPLETED"}
-BAD_ROW = {"source": "s3://in/bad.pdf", "status": "FAILED", "error": "No text."}
+BAD_ROW = {"source": "s3://in/bad.pdf", "status": "FAILED", "error": "No text.", "failure_kind": "failed"}
 
 
 @pytest.fixture
@@ -24,7 +24,8 @@ def root(tmp_path: Path) -> Path:
     publish(tmp_path, "2026-03-01", "ingest", "manifest", GOOD_ROW, BAD_ROW)
     again = BAD_ROW | {"failed_nights": 2, "failed_since": "2026-03-01T00:00:00+00:00"}
     publish(tmp_path, "2026-03-02", "ingest", "manifest", GOOD_ROW, again)
-    cell = {"source": GOOD_ROW["source"], "framework": "DORA", "status": "FAILED", "error": "Timed out."}
+    failure = {"status": "FAILED", "error": "Timed out.", "failure_kind": "timeout"}
+    cell = {"source": GOOD_ROW["source"], "framework": "DORA", **failure}
     publish(tmp_path, "2026-03-02", "assess", "assessments", cell)
     finding = {"source": GOOD_ROW["source"], "framework": "GDPR", "criterion": "28-2", "category": "MISSING"}
     publish(tmp_path, "2026-03-01", "assess", "findings", finding | {"category": "SUFFICIENTLY_REGULATED"})
@@ -52,11 +53,19 @@ def test_failures_lists_what_failed_in_the_latest_night(root: Path, folder: str,
     printed = call("failures", f"{root}/{folder}")
     assert printed.code == FOUND
     assert [line.split() for line in printed.out.splitlines()] == [
-        ["NIGHT", "NIGHTS", "SINCE", "DOCUMENT", "FRAMEWORK", "REASON"],
-        ["2026-03-02", "2", "2026-03-01", "s3://in/bad.pdf", "No", "text."],
-        ["2026-03-02", "s3://in/good.pdf", "DORA", "Timed", "out."],
+        ["NIGHT", "NIGHTS", "SINCE", "DOCUMENT", "FRAMEWORK", "FAILURE_KIND", "REASON"],
+        ["2026-03-02", "2", "2026-03-01", "s3://in/bad.pdf", "failed", "No", "text."],
+        ["2026-03-02", "s3://in/good.pdf", "DORA", "timeout", "Timed", "out."],
     ]
     assert [line["reason"] for line in call("failures", root, "--json").lines] == ["No text.", "Timed out."]
+
+
+def test_failures_can_be_limited_to_kinds(root: Path, call: Call) -> None:
+    only = call("failures", root, "--kind", "timeout", "--kind", "store")
+    assert (only.code, "Timed out." in only.out, "No text." in only.out) == (FOUND, True, False)
+    assert call("failures", root, "--kind", "store").code == GOOD
+    unknown = call("failures", root, "--kind", "stores")
+    assert (unknown.code, "use one of source_missing, source_denied" in unknown.err) == (FAILED, True)
 
 
 def test_tables_and_chain_may_be_in_different_folders(tmp_path: Path, call: Call) -> None:

@@ -21,7 +21,12 @@ from typing import IO, ParamSpec, Protocol, TypeAlias, TypeGuard, TypeVar, cast,
 
 from airflow_provider.client.http.stores import is_denied, is_missing, status_of
 from airflow_provider.client.http.wire import Body
-from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceReadError
+from airflow_provider.exceptions import (
+    ComplianceError,
+    ComplianceInputError,
+    ComplianceReadError,
+    FailureKind,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -261,10 +266,11 @@ def _map_read_error(error: Exception, label: str, stream: IO[bytes] | None) -> C
         return ComplianceInputError(
             f"No permission to read '{label}' ({name}): check the permissions of the file, or the "
             "credentials for its store."
-        )
+        ).of_kind(FailureKind.SOURCE_DENIED)
     is_invalid = isinstance(error, ValueError) and stream is None
     if is_invalid or isinstance(error, NOT_FILES) or number in NOT_FILE_NUMBERS or is_missing(error, status):
-        return ComplianceInputError(f"There is no file {label!r} ({reason or name}): check the path.")
+        missing = ComplianceInputError(f"There is no file {label!r} ({reason or name}): check the path.")
+        return missing.of_kind(FailureKind.SOURCE_MISSING)
     # Not the error's text: a storage library may show a signed URL.
     reason = reason or (f"{name}, status {status}" if status else name)
     return ComplianceReadError(f"'{label}' can't be read ({reason}): retry, and check its store.")

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 ASSESSMENT_COLUMNS = (
     "source", "uuid", "text_sha256", "framework_id", "framework", "framework_fingerprint", "payload_digest",
-    "account", "cell", "assessment_id", "status", "error", "results_path", "results_sha256", "findings",
-    "unanswered", "submitted_at", "completed_at", "attempts", "carried_from", "change_reason", "text_bytes",
-    "text_change", *PROVENANCE_COLUMNS,
+    "account", "cell", "assessment_id", "status", "error", "failure_kind", "results_path", "results_sha256",
+    "findings", "unanswered", "submitted_at", "completed_at", "attempts", "carried_from", "change_reason",
+    "text_bytes", "text_change", *PROVENANCE_COLUMNS,
 )  # fmt: skip
 
 

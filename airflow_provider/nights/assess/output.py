@@ -37,7 +37,7 @@ from airflow_provider.nights.assess.verdicts import (
     TABLE,
     describe_frameworks,
 )
-from airflow_provider.nights.bulk.counts import check_rows
+from airflow_provider.nights.bulk.counts import check_rows, count_failure_kinds
 from airflow_provider.nights.bulk.deletes import FinishedJob, StoredObject, collect_finished
 from airflow_provider.nights.bulk.items import COMPLETED, FAILED, SKIPPED
 from airflow_provider.nights.index.nights import Table
@@ -115,9 +115,11 @@ class Outcome:
 
     def send_metrics(self, conn_id: str) -> None:
         """Count cells and verdicts that no earlier attempt counted."""
-        new = Counter(cell.state for cell in self.task.cells if not self.task.checkpoint.is_published(cell))
+        new = [cell for cell in self.task.cells if not self.task.checkpoint.is_published(cell)]
+        states = Counter(cell.state for cell in new)
         for state, name in ((COMPLETED, "completed"), (SKIPPED, "carried"), (FAILED, "failed")):
-            metrics.count(metrics.ASSESSMENTS, conn_id, new[state], outcome=name)
+            metrics.count(metrics.ASSESSMENTS, conn_id, states[state], outcome=name)
+        count_failure_kinds(conn_id, new)
         categories: Counter[str] = Counter()
         for category, number in self.new_verdicts.items():
             categories[category if category in (*KNOWN_CATEGORIES, NO_CATEGORY) else OTHER] += number

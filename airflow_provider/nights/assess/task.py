@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceProtocolError,
     ComplianceStorageDeniedError,
+    FailureKind,
 )
 from airflow_provider.nights.assess.cells import AssessedFramework, Cell, make_cells, make_key
 from airflow_provider.nights.assess.findings import OF_OTHERS, to_verdicts
@@ -124,7 +125,10 @@ class AssessTask:
             await self._make_cells(client)
             known = await in_thread(self.checkpoint.read, Cell)
             left_over = self._find_left_over(known)
-            self.cells, outdated = resume_cells(self.cells, known, is_new_attempt=is_new_attempt)
+            damaged = self.run.find_damaged(known.values())
+            self.cells, outdated = resume_cells(
+                self.cells, known, is_new_attempt=is_new_attempt, damaged=damaged
+            )
             outdated += [cell.job_id for cell in left_over if not cell.state.is_final]
             await self._read_earlier(known, changed_only=changed_only)
             self._carry_forward(known)
@@ -274,6 +278,7 @@ class AssessTask:
                     "which submits it again unless `delete_after` is set, then this one."
                 )
                 cell.error = f"{advice} {cell.error}"[:MAX_ERROR_CHARS]
+                cell.failure_kind = FailureKind.GONE
 
     def keep_verdicts(self, cell: Cell, results: Any, stored: Location) -> None:
         """Keep the verdicts in results; an error says where results are stored that can't be read."""
@@ -290,12 +295,17 @@ class AssessTask:
 
 
 def resume_cells(
-    cells: Sequence[Cell], earlier: Mapping[str, Cell], *, is_new_attempt: bool
+    cells: Sequence[Cell],
+    earlier: Mapping[str, Cell],
+    *,
+    is_new_attempt: bool,
+    damaged: Set[str] = frozenset(),
 ) -> tuple[list[Cell], list[str]]:
     """Return all cells, each as far as earlier attempts have come, and outdated assessments in flight.
 
     :param is_new_attempt: failed cells are assessed again; not so after a deferral, except if the connection
         has another account since
+    :param damaged: failed cells that are not assessed again even so
     """
     resumed: list[Cell] = []
     outdated: list[str] = []
@@ -306,7 +316,7 @@ def resume_cells(
         elif not is_new_attempt and known.account == cell.account:
             resumed.append(known)  # with the framework as it was when the assessment was submitted
         elif known.is_same_input(cell):
-            resumed.append(known.for_retry())
+            resumed.append(known if cell.key in damaged else known.for_retry())
         else:
             if known.job_id and not known.state.is_final:
                 outdated.append(known.job_id)

@@ -19,7 +19,7 @@ from airflow_provider.exceptions import (
 )
 from airflow_provider.nights.bulk.items import I, Item, now
 from airflow_provider.runtime.event_loop import in_thread
-from airflow_provider.runtime.provenance import check_newest
+from airflow_provider.runtime.provenance import check_newest, is_newer
 from airflow_provider.storage.atomic import put, put_sync
 from airflow_provider.storage.jsonl import (
     TableFile,
@@ -69,6 +69,7 @@ class Checkpoint:
     :param try_number: the attempt number of the task; a random token identifies the process
     :param started_at: when the attempt started, as a timestamp; 0 if unknown
     :param expires_at: until when the attempt may wait for jobs, as a timestamp; 0 if unknown
+    :param max_tries: how many retries Airflow allows; a clear raises it, a retry does not
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Checkpoint:
         try_number: int = 0,
         started_at: float = 0.0,
         expires_at: float = 0.0,
+        max_tries: int | None = None,
     ) -> None:
         self.name = ""  # DAG, run and task, as folders are named, of one that `find_checkpoints` returns
         self.work_folder = work_folder
@@ -86,6 +88,8 @@ class Checkpoint:
         self.manifest = output_folder / manifest  # the manifest of the first run, until it is staged
         self._lease = work_folder / LEASE
         self._attempt = {"try_number": try_number, "started_at": started_at}
+        self._try_number, self._max_tries = try_number, max_tries
+        self.is_retry = False  # the attempt before ended without a clear; known once the lease is taken
         self._expires_at = expires_at
         self._total = 0
         self.provenance: dict[str, Any] = {}  # for the attempt
@@ -115,6 +119,8 @@ class Checkpoint:
         self._total = total
         held = self._lease.read_json({})
         check_newest(self._attempt, held)
+        is_cleared = held.get("max_tries") != self._max_tries or self._try_number > (self._max_tries or 0) + 1
+        self.is_retry = is_newer(self._attempt, held) and not is_cleared
         self._epoch = max(time.time(), float(held.get("epoch", 0.0)) + 1.0)
         put_sync(self._lease, self._make_lease())
         self._owned_at = time.time()
@@ -138,7 +144,13 @@ class Checkpoint:
         return float(expires_at) if isinstance(expires_at, int | float) and expires_at > 0 else None
 
     def _make_lease(self) -> bytes:
-        lease = {**self._attempt, "token": self._token, "expires_at": self._expires_at, "at": now()}
+        lease = {
+            **self._attempt,
+            "max_tries": self._max_tries,
+            "token": self._token,
+            "expires_at": self._expires_at,
+            "at": now(),
+        }
         return json.dumps({**lease, "epoch": self._epoch, "total": self._total}).encode()
 
     async def confirm_owner(self) -> None:

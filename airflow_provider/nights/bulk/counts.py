@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import Any
 
-from airflow_provider.exceptions import ComplianceError, ComplianceInputError
+from airflow_provider.exceptions import ComplianceError, ComplianceInputError, FailureKind
 from airflow_provider.nights.bulk.items import COMPLETED, FAILED, SKIPPED, Item, ItemState
 from airflow_provider.redaction.text import generalize
+from airflow_provider.runtime import metrics
 from airflow_provider.runtime.non_retryable import as_non_retryable
-from airflow_provider.runtime.params import MaxFailed, count_allowed
+from airflow_provider.runtime.params import MaxFailed, MaxFailedByGroup, count_allowed
 
 LOG_INTERVAL_SECONDS = 10.0
+MIN_MANY = 4  # failures: as many, and more than half of all, are not about single items
 WAVE_SECONDS = 1.0  # in which retries are logged together
 MAX_FAILURES_SHOWN = 5  # reasons, or items
 
@@ -108,9 +110,20 @@ def check_rows(
         )
 
 
+def are_most(failed: int, total: int) -> bool:
+    """Return whether so many of all failed that it is not about single ones."""
+    return failed >= MIN_MANY and 2 * failed > total
+
+
+def find_damaged(items: Collection[Item]) -> Set[str]:
+    """Return the keys of failed items that the service could not process twice, unless these are most."""
+    damaged = {item.key for item in items if item.state is FAILED and item.is_damaged}
+    return frozenset() if are_most(len(damaged), len(items)) else damaged
+
+
 def check_failures(
     items: Sequence[Item],
-    max_failed: MaxFailed,
+    max_failed: MaxFailed | MaxFailedByGroup,
     report: object,
     noun: str,
     error_type: type[ComplianceError],
@@ -118,6 +131,7 @@ def check_failures(
 ) -> None:
     """Fail the task if too many items failed; without retries if too many failures are permanent.
 
+    :param max_failed: for all, or by group of failure kinds
     :param report: its address
     :param noun: what the items are, in the plural
     :param error_type: what to raise
@@ -132,11 +146,13 @@ def check_failures(
     reasons = [_describe_failures(noun, *group) for group in largest[:MAX_FAILURES_SHOWN]]
     if more := sum(len(group) for _, group in largest[MAX_FAILURES_SHOWN:]):
         reasons.append(f"And {more:,} more.")
-    summary, allowed = f"{len(failed)} of {len(items)} {noun} failed", count_allowed(max_failed, len(items))
-    if len(failed) <= allowed:
+    by_group = Counter(_group(item) for item in failed) if isinstance(max_failed, Mapping) else {}
+    numbers = ", ".join(f"{group}: {number:,}" for group, number in sorted(by_group.items()))
+    summary = f"{len(failed)} of {len(items)} {noun} failed{numbers and f' ({numbers})'}"
+    if not _are_too_many(failed, max_failed, len(items)):
         # A line for each: Airflow's log view does not wrap lines.
         for line in (
-            f"{summary}; up to {int(allowed):,} may (max_failed={max_failed}).",
+            f"{summary}; max_failed={max_failed} allows that.",
             *reasons,
             f"Report: {report}",
         ):
@@ -146,8 +162,27 @@ def check_failures(
         f"{summary}, more than max_failed={max_failed} allows. {' '.join(reasons)} "
         f"The others are written. Report: {report}"
     )
-    is_permanent = sum(item.is_permanent_failure for item in failed) > allowed
-    raise as_non_retryable(error) if is_permanent else error
+    damaged = find_damaged(items)
+    permanent = [item for item in failed if item.is_permanent_failure or item.key in damaged]
+    raise as_non_retryable(error) if _are_too_many(permanent, max_failed, len(items)) else error
+
+
+def _are_too_many(failed: Sequence[Item], max_failed: MaxFailed | MaxFailedByGroup, total: int) -> bool:
+    """Return whether more failed than may, of all or of a group."""
+    if not isinstance(max_failed, Mapping):
+        return len(failed) > count_allowed(max_failed, total)
+    by_group = Counter(map(_group, failed))
+    return any(by_group[group] > count_allowed(max_failed.get(group, 0), total) for group in by_group)
+
+
+def _group(item: Item) -> str:
+    return (item.failure_kind or FailureKind.UNEXPECTED).group
+
+
+def count_failure_kinds(conn_id: str, items: Iterable[Item]) -> None:
+    """Count failed items by kind, in metrics."""
+    for kind, number in Counter(item.failure_kind for item in items if item.state is FAILED).items():
+        metrics.count(metrics.FAILURES, conn_id, number, failure_kind=kind or FailureKind.UNEXPECTED)
 
 
 def _generalize(item: Item, error: str) -> str:

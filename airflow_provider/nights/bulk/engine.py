@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic
@@ -17,10 +17,11 @@ from airflow_provider.exceptions import (
 )
 from airflow_provider.nights.bulk.backoff import AdaptiveLimiter
 from airflow_provider.nights.bulk.checkpoint import Checkpoint
-from airflow_provider.nights.bulk.counts import Progress
-from airflow_provider.nights.bulk.items import READY, I, Steps
+from airflow_provider.nights.bulk.counts import Progress, find_damaged
+from airflow_provider.nights.bulk.items import READY, I, Item, Steps
 from airflow_provider.nights.bulk.pipeline import Pipeline
 from airflow_provider.nights.index.nights import EarlierNights, Night, Table, TaskKey
+from airflow_provider.redaction.text import plural
 from airflow_provider.runtime.event_loop import for_each, in_thread, run_to_end
 from airflow_provider.runtime.params import MaxFailed
 from airflow_provider.runtime.provenance import describe_attempt, read_provenance
@@ -99,12 +100,26 @@ class BulkRun:
             manifest,
             **describe_attempt(ti),
             expires_at=self.deadline.at,
+            max_tries=getattr(ti, "max_tries", None),
         )
         self.checkpoint.provenance = read_provenance({"ti": ti})
         self.checkpoint.account = self.hook.account_digest
         self.nights = EarlierNights(
             self.root, kind, self.night, TaskKey.of(ti), self.checkpoint.account, sources
         )
+
+    def find_damaged(self, known: Collection[Item]) -> Set[str]:
+        """Return the keys of items that a retry does not send again; a clear sends all.
+
+        :param known: items as the attempt before has left them
+        """
+        if not self.is_new_attempt or not self.checkpoint.is_retry:
+            return frozenset()
+        damaged = find_damaged(known)
+        if damaged:
+            what = "Not sending %s of %s again: the service could not process them twice. A clear sends them."
+            self.log.info(what, len(damaged), plural(len(known), "item"))
+        return damaged
 
     async def publish(
         self,

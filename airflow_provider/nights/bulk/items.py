@@ -11,7 +11,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
-from airflow_provider.exceptions import ComplianceError
+from airflow_provider.exceptions import ComplianceError, FailureKind
 from airflow_provider.redaction.text import one_line, redact_text
 from airflow_provider.runtime.provenance import ATTEMPT_COLUMNS
 from airflow_provider.waiting.results import Record
@@ -67,7 +67,7 @@ class Item:
     :param job_id: the id of the job or assessment that the service does for it
     :param attempts: how often the service was asked to process it, even if it may not have received that
     :param is_permanent_failure: no retry of the task can help
-    :param has_failed_job: it failed because the service could not process it
+    :param failure_kind: why it failed, for programs
     :param retry_count: how often this attempt has had its failed job processed again
     :param resubmit_count: how often this attempt submitted it again because its job was gone
     :param retried_from: the record of the job from before that, to recognize the new one
@@ -88,7 +88,7 @@ class Item:
     completed_at: str | None = None
     attempts: int = 0
     is_permanent_failure: bool = False
-    has_failed_job: bool = False
+    failure_kind: FailureKind | None = None
     retry_count: int = 0
     resubmit_count: int = 0
     retried_from: Record | None = None
@@ -102,6 +102,11 @@ class Item:
     def has_left_job(self) -> bool:
         """Whether its job is at the service, in flight or failed, and its text or result was not fetched."""
         return bool(self.job_id) and self.state in (SUBMITTED, FAILED)
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether the service could not process it, and was asked more than once."""
+        return self.failure_kind is FailureKind.FAILED and self.attempts > 1
 
     @property
     def input(self) -> Hashable:
@@ -138,6 +143,7 @@ class Item:
     def set_error(self, error: object) -> None:
         """Keep why it failed."""
         self.error = self.describe(error)[:MAX_ERROR_CHARS]
+        self.failure_kind = getattr(error, "failure_kind", FailureKind.UNEXPECTED)
         self.is_permanent_failure = isinstance(error, ComplianceError) and not error.transient
 
     def describe(self, error: object) -> str:
@@ -156,7 +162,8 @@ class Item:
         if not (self.job_id and self.completed_at):
             return self.reset()
         # Its job is completed, only its result was not fetched in time.
-        again = replace(self, state=SUBMITTED, error="", completed_at=None, is_permanent_failure=False)
+        again = replace(self, state=SUBMITTED, error="", failure_kind=None, completed_at=None)
+        again.is_permanent_failure = False
         again.retry_count = again.resubmit_count = 0
         return again
 
@@ -194,6 +201,8 @@ class Item:
             values["state"] = ItemState(values["state"])
         elif values.get("job_id"):
             values["state"] = SUBMITTED
+        if "failure_kind" in values:
+            values["failure_kind"] = FailureKind(values["failure_kind"])
         return cls(**values)
 
 

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Generic
 from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceHttpError,
+    ComplianceJobError,
+    ComplianceJobTimeoutError,
     ComplianceProtocolError,
     ComplianceUncertainError,
+    FailureKind,
 )
 from airflow_provider.nights.bulk.backoff import HOLD_CHECK_SECONDS, AdaptiveLimiter, RetryTracker
 from airflow_provider.nights.bulk.counts import Counts, RetryLog
@@ -178,7 +181,8 @@ class Pipeline(Generic[I]):
         limit = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
         for item in self.jobs.pop(job_id, []):
             error = f"Stuck for {limit}, and {limit} more after the service was asked to process it again"
-            self._fail(item, f"{error}: {item.last_error}" if item.last_error else f"{error}.")
+            error = f"{error}: {item.last_error}" if item.last_error else f"{error}."
+            self._fail(item, ComplianceJobTimeoutError(error))
         self.has_changed.set()
 
     def on_deadline(self) -> None:
@@ -201,7 +205,7 @@ class Pipeline(Generic[I]):
         """Fail unfinished items after the deadline, with the last known cause."""
         for item in self.items:
             if not item.state.is_final:
-                self._fail(item, self._late_error(item))
+                self._fail(item, ComplianceJobTimeoutError(self._late_error(item)))
         self.jobs.clear()
 
     def _late_error(self, item: I) -> str:
@@ -426,16 +430,15 @@ class Pipeline(Generic[I]):
             item.completed_at = datetime.fromisoformat(at).isoformat() if at else self._now()
             self._move(item, READY)
             self._enqueue(item)
-        elif status == FAILED and item.retry_count < self._run.retry_failed and not self.is_past_deadline:
+        elif status != FAILED:
+            self._on_gone(item, status)
+        elif item.retry_count < self._run.retry_failed and not self.is_past_deadline:
             kept = ("status", "completed_at", "fetched_at")
             item.retried_from = {name: record[name] for name in kept if name in record}
             self._move(item, RETRYING)
             self._enqueue(item)
-        elif status == FAILED:
-            item.has_failed_job = True
-            self._fail(item, record.get("error") or "The service gave no reason.")
         else:
-            self._on_gone(item, status)
+            self._fail(item, ComplianceJobError(record.get("error") or "The service gave no reason."))
 
     def _on_gone(self, item: I, status: str) -> None:
         """Submit an item again whose job was cancelled or is gone, if that was submitted before a resume."""
@@ -446,4 +449,5 @@ class Pipeline(Generic[I]):
             self._move(item, PENDING)
             self._enqueue(item)
         else:
-            self._fail(item, f"The job was cancelled, or is gone ({status}).")
+            error = ComplianceJobError(f"The job was cancelled, or is gone ({status}).")
+            self._fail(item, error.of_kind(FailureKind.GONE))

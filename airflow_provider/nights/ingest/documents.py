@@ -7,13 +7,12 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from airflow_provider.exceptions import ComplianceIngestError, ComplianceInputError
+from airflow_provider.exceptions import ComplianceIngestError, ComplianceInputError, FailureKind
 from airflow_provider.nights.bulk import counts
 from airflow_provider.nights.bulk.checkpoint import Checkpoint
 from airflow_provider.nights.bulk.deletes import FinishedJob, StoredObject, collect_finished
 from airflow_provider.nights.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED, Item, Steps
 from airflow_provider.nights.ingest.sources import is_page
-from airflow_provider.nights.reports.outcomes import GIVEN_UP
 from airflow_provider.redaction.addresses import is_redacted
 from airflow_provider.redaction.text import mask_address
 from airflow_provider.runtime import metrics
@@ -136,7 +135,17 @@ def columns_of(*groups: str) -> tuple[str, ...]:
 
 
 MANIFEST_COLUMNS = (
-    *("source", "uuid", "status", "error", *columns_of("text"), "submitted_at", "completed_at", "attempts"),
+    *(
+        "source",
+        "uuid",
+        "status",
+        "error",
+        "failure_kind",
+        *columns_of("text"),
+        "submitted_at",
+        "completed_at",
+        "attempts",
+    ),
     *(*columns_of("source", "failures"), *PROVENANCE_COLUMNS, "account"),
 )
 
@@ -146,6 +155,7 @@ class IngestSteps(Steps[Document]):
 
     :param target: returns where the text of a document goes
     :param confirm: raises if this attempt may no longer write
+    :param max_bytes: how large a file may be
     """
 
     kind: ClassVar[JobKind] = JOBS
@@ -156,10 +166,12 @@ class IngestSteps(Steps[Document]):
         client: AsyncComplianceClient,
         target: Callable[[Document], Location],
         confirm: Confirm | None = None,
+        max_bytes: int | None = None,
     ) -> None:
         self._client = client
         self._target = target
         self._confirm = confirm
+        self._max_bytes = max_bytes
 
     async def submit(self, item: Document) -> Record:
         """Submit a page or a file."""
@@ -171,7 +183,7 @@ class IngestSteps(Steps[Document]):
         if is_page(item.address):
             job = await self._client.submit_url(item.address)
         else:
-            file = SourceFile(item.address)
+            file = SourceFile(item.address, self._max_bytes)
             item.source_sha256 = ""  # drop an earlier submit's
             try:
                 job = await self._client.submit_file(file)
@@ -224,7 +236,7 @@ def text_name(document: Document, template: str) -> str:
 
 def is_given_up(document: Document) -> bool:
     """Return whether a document was not sent, because it has failed in too many nights in a row."""
-    return document.error.startswith(GIVEN_UP)
+    return document.failure_kind is FailureKind.GIVEN_UP
 
 
 def build_result(documents: Sequence[Document], manifest: Location) -> dict[str, Any]:
@@ -249,6 +261,7 @@ def count_documents(conn_id: str, documents: Sequence[Document], checkpoint: Che
     new = [document for document in documents if not checkpoint.is_published(document)]
     for state, number in Counter(document.state for document in new).items():
         metrics.count(metrics.DOCUMENTS, conn_id, number, outcome=state.lower())
+    counts.count_failure_kinds(conn_id, new)
     size = sum(document.bytes or 0 for document in new if document.state is COMPLETED)
     metrics.count(metrics.BYTES, conn_id, size)
 

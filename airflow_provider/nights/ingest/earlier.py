@@ -9,8 +9,15 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceNotFoundError
-from airflow_provider.nights.bulk.counts import MAX_FAILURES_SHOWN, check_budget
+from airflow_provider.exceptions import (
+    ComplianceError,
+    ComplianceInputError,
+    ComplianceJobError,
+    ComplianceNotFoundError,
+    ComplianceStorageError,
+    FailureKind,
+)
+from airflow_provider.nights.bulk.counts import MAX_FAILURES_SHOWN, are_most, check_budget
 from airflow_provider.nights.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED, SUBMITTED
 from airflow_provider.nights.index.nights import latest_rows
 from airflow_provider.nights.index.ranges import hash_of
@@ -18,7 +25,6 @@ from airflow_provider.nights.ingest.documents import Document, columns_of, is_gi
 from airflow_provider.nights.ingest.outdated import Outdated, find_outdated, read_version
 from airflow_provider.nights.ingest.sources import is_page
 from airflow_provider.nights.reports.ingest import Run, render_report
-from airflow_provider.nights.reports.outcomes import GIVEN_UP
 from airflow_provider.redaction.text import plural
 from airflow_provider.runtime.event_loop import for_each, in_thread
 from airflow_provider.runtime.params import MaxFailed
@@ -36,7 +42,6 @@ if TYPE_CHECKING:
     from airflow_provider.nights.bulk.engine import BulkRun
 
 MANIFEST_TABLE, REPORT = "manifest", "report.html"
-MIN_MANY_FAILURES = 4  # as many, and more than half of all, are not about single documents
 PAGE_RETRY_DAYS = 7  # after which a web page is tried again: whether it has changed is unknown
 MAX_ERROR_CHARS = 300
 TEXT_FIELDS = ("job_id", "completed_at", *columns_of("text", "source"))
@@ -52,19 +57,21 @@ def resume_documents(
     *,
     is_new_attempt: bool,
     log: Any,
+    damaged: Set[str] = frozenset(),
     versions: Mapping[str, str] = EMPTY,
 ) -> list[Document]:
     """Return all documents, each as far as it has come; in the task's own thread.
 
     :param addresses: the addresses of all documents, by source
     :param is_new_attempt: failed documents are processed again; not so after a deferral
+    :param damaged: failed documents that are not processed again even so
     :param versions: the versions of files that were listed, by address
     """
     if earlier:
         log.info("Resuming from an earlier attempt, which knew %s.", plural(len(earlier)))
     documents = [earlier.get(source) or Document(source) for source in addresses]
     if is_new_attempt:
-        documents = [document.for_retry() for document in documents]
+        documents = [one if one.source in damaged else one.for_retry() for one in documents]
     stores: Stores = {}
     for document in documents:
         document.is_resumed = bool(document.job_id)
@@ -104,7 +111,7 @@ def _source_error(source: str, stores: Stores) -> Exception | None:
             _ = location.fs
             stores[store] = None
         except Exception as error:  # any kind: other sources may be fine
-            stores[store] = error
+            stores[store] = error if isinstance(error, ComplianceError) else ComplianceStorageError(error)
     return stores[store]
 
 
@@ -142,7 +149,7 @@ class EarlierDocuments:
         :return: documents of which nothing is left to do now, for the journal; outdated jobs in flight
         """
         texts = await in_thread(self._read_texts, documents) if self.skip_unchanged else {}
-        started = (document for document in documents if document.state in (SUBMITTED, COMPLETED))
+        started = (one for one in documents if one.state in (SUBMITTED, COMPLETED) or one.is_damaged)
         outdated = await find_outdated([*started, *texts.values()], 2 * self.run.concurrency)
         decided, replaced = [], set()
         for number, document in enumerate(documents):
@@ -257,7 +264,7 @@ class EarlierDocuments:
             if is_due and not await self._may_succeed(document, at, previous):
                 # It may have failed just now, because its source is not valid.
                 documents[number] = failed = document.reset()
-                failed.fail(_explain(previous))
+                failed.fail(ComplianceJobError(_explain(previous)).of_kind(FailureKind.GIVEN_UP))
                 _continue_streak(failed, previous)
                 given_up.append(failed)
 
@@ -275,7 +282,7 @@ class EarlierDocuments:
             document.failed_nights, document.failed_since = 0, None
         failed = [document for document in sent if document.state is FAILED]
         counted = {document.source for document in failed if _is_to_blame(document)}
-        if len(counted) >= MIN_MANY_FAILURES and 2 * len(counted) > len(sent):
+        if are_most(len(counted), len(sent)):
             self.run.log.info("Most documents failed, so this night does not count towards give_up_after.")
             counted = set()
         await self._read_previous(failed)
@@ -389,7 +396,8 @@ def _is_young(page: Document, max_age: float | None) -> bool:
 def _is_to_blame(document: Document) -> bool:
     """Return whether a failure is about the document, not about the service, a store or the task."""
     # With a job, the text could not be written, or the job is gone: neither is the document's fault.
-    return document.has_failed_job or (document.is_permanent_failure and not document.job_id)
+    is_refused = document.is_permanent_failure and not document.job_id
+    return document.failure_kind is FailureKind.FAILED or is_refused
 
 
 def _continue_streak(document: Document, previous: Document) -> None:
@@ -403,7 +411,7 @@ def _explain(previous: Document) -> str:
         return previous.error
     when = f"after {PAGE_RETRY_DAYS} days" if is_page(previous.source) else "when its source changes"
     return (
-        f"{GIVEN_UP} {previous.failed_nights} nights in a row, since {str(previous.failed_since)[:10]}: "
+        f"Given up after {previous.failed_nights} nights in a row, since {str(previous.failed_since)[:10]}: "
         f"{previous.error[:MAX_ERROR_CHARS].rstrip('.')}. It is sent again {when}, or if "
         "[compliance] give_up_after is 0."
     )

@@ -131,7 +131,12 @@ def describe_night(
             for change in worse
         ],
         "failed": [
-            {"reason": reason, "documents": kind.total, "document": redact_text(kind.sources[0])}
+            {
+                "reason": reason,
+                "failure_kind": kind.failure_kind.replace(" ", "_"),
+                "documents": kind.total,
+                "document": redact_text(kind.sources[0]),
+            }
             for reasons in (documents.reasons, verdicts.reasons)
             for reason, kind in reasons.most_common
         ],
@@ -160,8 +165,10 @@ def answer_questions(
     if totals["vanished"]:
         tasks.append(f"Before the next night: check whether {plural(totals['vanished'])} should be gone.")
     if failed := documents.reasons.total:
+        kinds = documents.reasons.describe_kinds()
         tasks.append(
-            f"Check {plural(failed)} that failed. The next night tries again; or clear the ingest task."
+            f"Check {plural(failed)} that failed{kinds and f' ({kinds})'}. The next night tries again; or "
+            "clear the ingest task."
         )
     if verdicts.open:
         waiting = plural(verdicts.open, "changed verdict")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from airflow_provider.exceptions import FailureKind
 from airflow_provider.nights.reports.page import (
     Summary,
     limit_source,
@@ -29,7 +30,6 @@ MAX_NAMED = 20  # documents of a reason, or of a kind of change
 MAX_FAILURES = 500
 MAX_RANKED = 10
 MAX_ATTEMPTS = 5
-GIVEN_UP = "Given up after"  # how the error of a document starts that was not sent
 REPEATED_NIGHTS = 2  # in a row, from which on a failing document is named
 MAX_REPEATED = 100
 
@@ -59,6 +59,7 @@ class Kind:
 
     total: int = 0
     sources: list[str] = field(default_factory=list)
+    failure_kind: str = ""
 
     @property
     def has_more(self) -> bool:
@@ -78,14 +79,22 @@ class Reasons:
 
     total: int = 0
     kinds: dict[str, Kind] = field(default_factory=dict)
+    failure_kinds: Counter[str] = field(default_factory=Counter)
 
-    def add(self, reason: str, source: object) -> None:
-        """Count a failure; reasons beyond `MAX_REASONS` only in the total."""
+    def add(self, row: Row) -> None:
+        """Count a failure; reasons beyond `MAX_REASONS` only in the totals."""
         self.total += 1
-        is_given_up = reason.startswith(GIVEN_UP)
-        reason = f"{GIVEN_UP} too many nights in a row" if is_given_up else generalize(reason)
+        failure_kind = sanitize(row.get("failure_kind"), 20).replace("_", " ")
+        self.failure_kinds[failure_kind] += bool(failure_kind)
+        is_given_up = row.get("failure_kind") == FailureKind.GIVEN_UP
+        reason = "Given up after too many nights in a row" if is_given_up else sanitize(row.get("error"), 300)
+        reason = generalize(reason)
         if reason in self.kinds or len(self.kinds) < MAX_REASONS:
-            self.kinds.setdefault(reason, Kind()).add(source)
+            self.kinds.setdefault(reason, Kind(failure_kind=failure_kind)).add(row.get("source"))
+
+    def describe_kinds(self) -> str:
+        """Return how many are of which kind: `8 source missing, 4 failed`; empty if no row says it."""
+        return ", ".join(f"{number:,} {kind}" for kind, number in self.failure_kinds.most_common() if number)
 
     @property
     def most_common(self) -> list[tuple[str, Kind]]:
@@ -164,12 +173,12 @@ class OutcomeStats:
             self.empty.add(row)
 
     def _add_failure(self, row: Row) -> None:
-        reason, nights = sanitize(row.get("error"), 300), int(read_number(row.get("failed_nights")) or 0)
+        nights = int(read_number(row.get("failed_nights")) or 0)
         self.failures.add(row)
-        self.reasons.add(reason, row.get("source"))
+        self.reasons.add(row)
         if nights >= REPEATED_NIGHTS:
             self.repeated.add((nights, limit_source(row.get("source")), row))
-            self.given_up += reason.startswith(GIVEN_UP)
+            self.given_up += row.get("failure_kind") == FailureKind.GIVEN_UP
 
 
 def detect_kind(source: object) -> str:

@@ -210,7 +210,7 @@ class VerdictCounts:
         outcome = "carried" if row.get("carried_from") else "assessed"
         if row.get("status") != "COMPLETED":
             outcome = "failed"
-            self.reasons.add(sanitize(row.get("error"), 300), row.get("source"))
+            self.reasons.add(row)
         elif row.get("findings") == 0:
             self.without_findings += 1
         framework.cells[outcome] += 1

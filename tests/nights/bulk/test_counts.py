@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_provider import exceptions as exc
 from airflow_provider.nights.bulk.counts import check_failures
 from airflow_provider.nights.bulk.items import COMPLETED, FAILED, Item
-from airflow_provider.runtime.params import MaxFailed, count_allowed
+from airflow_provider.runtime.params import MaxFailed, MaxFailedByGroup, check_max_failed, count_allowed
 
 LOG = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ def items(failed: int, total: int = 100, error: str = "The file is damaged.") ->
     return [*(Item(f"bad {number}", state=FAILED, error=error) for number in range(failed)), *good]
 
 
-def check(found: list[Item], max_failed: MaxFailed) -> None:
+def check(found: list[Item], max_failed: MaxFailed | MaxFailedByGroup) -> None:
     check_failures(found, max_failed, "/report.html", "documents", exc.ComplianceIngestError, LOG)
 
 
@@ -101,7 +102,7 @@ def test_failures_within_the_limit_are_warnings_with_the_reasons_on_a_line_each(
     check(items(2), "5%")
     assert {record.levelname for record in caplog.records} == {"WARNING"}
     assert [record.getMessage() for record in caplog.records] == [
-        "2 of 100 documents failed; up to 5 may (max_failed=5%).",
+        "2 of 100 documents failed; max_failed=5% allows that.",
         "2 documents, such as 'bad 0': The file is damaged.",
         "Report: /report.html",
     ]
@@ -115,3 +116,27 @@ def test_there_is_no_retry_if_too_many_failures_are_permanent(permanent: int, is
     with pytest.raises(exc.ComplianceIngestError) as error:
         check(found, 1)
     assert isinstance(error.value, AirflowFailException) is is_final
+
+
+@pytest.mark.parametrize(
+    ("kinds", "fails"),
+    [
+        ("failed failed", None),
+        ("failed failed rejected", "document: 3"),
+        ("store", "other: 1"),
+        ("failed timeout", "document: 1, other: 1"),
+    ],
+)
+def test_each_group_of_kinds_has_its_own_limit(kinds: str, fails: str | None) -> None:
+    found = items(len(kinds.split()))
+    for item, kind in zip(found, kinds.split(), strict=False):
+        item.failure_kind = exc.FailureKind(kind)
+    with pytest.raises(exc.ComplianceIngestError) if fails else nullcontext() as error:
+        check(found, {"document": "2%"})
+    assert not error or f"100 documents failed ({fails}), more than" in str(error.value)
+
+
+@pytest.mark.parametrize("wrong", [{"documents": 1}, {"document": -1}, {"other": {}}])
+def test_limits_of_groups_are_checked(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"max_failed(\['|has no group| has)"):
+        check_max_failed(wrong)

@@ -34,7 +34,11 @@ def close(nights: Nights, *callbacks: Any, **parameters: Any) -> dict[str, Any]:
     given = {
         "ingested": {
             "manifest": nights.write(
-                "m.jsonl", [document("a.pdf"), document("b.pdf", "FAILED", error="It is damaged.")]
+                "m.jsonl",
+                [
+                    document("a.pdf"),
+                    document("b.pdf", "FAILED", error="It is damaged.", failure_kind="failed"),
+                ],
             )
         },
         "assessed": {
@@ -72,7 +76,8 @@ def test_callbacks_get_what_a_person_wants_to_read(nights: Nights, monkeypatch: 
             "decision": "open",
         }
     ]
-    assert night["failed"] == [{"reason": "It is damaged.", "documents": 1, "document": "b.pdf"}]
+    failure = {"reason": "It is damaged.", "failure_kind": "failed", "documents": 1, "document": "b.pdf"}
+    assert night["failed"] == [failure]
     assert (night["missing"], night["vanished"], night["open"]) == ([], [], 1)
     run = "https://airflow.example.com/a/dags/d/runs/run-1/required_actions?response_received=false"
     page = "https://airflow.example.com/a/compliance/reports/d/run-1/close/-1"

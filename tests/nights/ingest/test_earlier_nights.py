@@ -16,6 +16,7 @@ import pytest
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
+from airflow_provider.exceptions import FailureKind
 from airflow_provider.nights.bulk.checkpoint import Checkpoint
 from airflow_provider.nights.bulk.items import COMPLETED, FAILED, PENDING, ItemState
 from airflow_provider.nights.index.nights import EarlierNights, Night, Table, TaskKey
@@ -373,7 +374,7 @@ class History:
     def finish(self, document: Document, outcome: str) -> None:
         """Let a document end."""
         if outcome in ("fails", "most fail"):
-            document.state, document.error, document.has_failed_job = FAILED, "Damaged.", True
+            document.state, document.error, document.failure_kind = FAILED, "Damaged.", FailureKind.FAILED
             if document.source == self.source != PAGE:
                 document.source_version = fingerprint(self.source)
         elif outcome == "is late":
@@ -430,7 +431,7 @@ def test_a_document_is_given_up_after_three_nights_in_a_row(
 def test_a_document_that_is_given_up_says_when_it_is_sent_again(source: str, when: str) -> None:
     failed = {"failed_nights": 3, "failed_since": "2026-03-01T02:00:00+00:00", "error": "Damaged."}
     previous = Document(source, state=FAILED, **failed)  # type: ignore[arg-type]  # each has its own type
-    previous.error = error = _explain(previous)
+    previous.error, previous.failure_kind = error, _ = _explain(previous), FailureKind.GIVEN_UP
     assert error == f"{GIVEN_UP}{when}, or if [compliance] give_up_after is 0."
     assert _explain(previous) == error
 
@@ -438,7 +439,7 @@ def test_a_document_that_is_given_up_says_when_it_is_sent_again(source: str, whe
 @pytest.mark.parametrize(
     ("fields", "is_to_blame"),
     [
-        ({"has_failed_job": True, "job_id": "a-job"}, True),
+        ({"failure_kind": FailureKind.FAILED, "job_id": "a-job"}, True),
         ({"is_permanent_failure": True}, True),  # such as a missing file
         ({"is_permanent_failure": True, "job_id": "a-job"}, False),  # the destination refuses its text
         ({"job_id": "a-job"}, False),  # not finished in time, or its job was deleted

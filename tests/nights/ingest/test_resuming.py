@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
@@ -115,6 +117,63 @@ def test_a_task_whose_rows_are_not_right_fails_before_it_writes_a_manifest(
     with pytest.raises(exc.ComplianceIngestError, match="1 are not finished"):
         run_ingest(corpus.sources[:3], max_failed=3)
     assert not list(outcome.destination.rglob("manifest.jsonl"))
+
+
+# -- documents that the service could not process twice
+
+
+@pytest.mark.parametrize(
+    ("damaged", "step", "sent"),
+    [
+        (1, "retry", 0),
+        (1, "clear", 1),
+        (1, "correct", 1),
+        (3, "retry", 0),
+        (4, "retry", 4),  # of six: that is about the service
+    ],
+)
+def test_a_retry_does_not_send_again_what_the_service_could_not_process_twice(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    damaged: int,
+    step: str,
+    sent: int,
+) -> None:
+    attempts.retries = attempts.max_tries = 3
+    for sample in corpus.samples[:damaged]:
+        service.fail_jobs(match=sample.path.name, times=2)
+    task = ingest(corpus.sources[:6], outcome, max_failed=6)
+    assert attempts.run(task)["failed"] == damaged
+    assert service.count("refresh") == damaged
+    if step == "clear":
+        attempts.clear()
+    elif step == "correct":
+        correct(corpus, 0)
+    assert attempts.run(task)["failed"] == damaged - sent
+    assert service.count("submit_file") == 6 + sent
+
+
+def test_a_task_ends_without_a_retry_if_too_many_documents_are_damaged(
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
+) -> None:
+    service.fail_jobs(match=corpus.samples[0].path.name, times=2)
+    with pytest.raises(AirflowFailException, match="1 of 6 documents failed"):
+        run_ingest(corpus.sources[:6])
+    row = outcome.rows[corpus.sources[0]]
+    assert (row["status"], row["failure_kind"]) == ("FAILED", "failed")
+
+
+def test_a_file_that_is_too_large_is_not_sent(
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
+) -> None:
+    sizes = {source: Path(source).stat().st_size for source in corpus.sources[:6]}
+    largest = max(sizes.values())
+    too_large = [source for source, size in sizes.items() if size == largest]
+    assert run_ingest(list(sizes), max_bytes=largest - 1, max_failed=6)[1] == len(too_large)
+    assert service.count("submit_file") == 6 - len(too_large)
+    assert {outcome.rows[source]["failure_kind"] for source in too_large} == {"too_large"}
 
 
 # -- scratch that is deleted, such as by a lifecycle rule

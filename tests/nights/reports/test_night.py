@@ -323,12 +323,14 @@ def test_completed_assessments_without_findings_are_counted() -> None:
 def test_failures_are_grouped_and_those_of_assessments_are_apart() -> None:
     fetching = [f"Fetching https://example.org/{number} gave HTTP 404." for number in range(3)]
     given_up = [f"Given up after {number} nights in a row, since 2026-02-20. Bad." for number in (7, 9)]
-    documents = [document(error=error, status="FAILED") for error in (*fetching, *given_up)]
+    documents = [document(error=error, status="FAILED", failure_kind="gone") for error in fetching]
+    documents += [document(error=error, status="FAILED", failure_kind="given_up") for error in given_up]
     lost = [cell(number, "FAILED", error=f"Assessment {number:032x} was lost.") for number in range(4)]
     shown = page(documents, [*lost, cell(9, "FAILED")])
     why = shown.section("Why documents failed")
-    assert re.search(r"3 .*Fetching … gave HTTP 404\. ", why)
-    assert re.search(r"2 .*Given up after too many nights in a row s3", why)
+    assert re.search(r"3 .*gone ?Fetching … gave HTTP 404\. ", why)
+    assert re.search(r"2 .*given up ?Given up after too many nights in a row s3", why)
+    assert "Check 5 documents that failed (3 gone, 2 given up)." in shown.texts("dd")[1]
     assert re.search(r"4 .*Assessment … was lost\. such as .*no reason", shown.section("Why assessments"))
 
 
@@ -359,14 +361,16 @@ def test_documents_that_fail_every_night_are_listed_and_those_given_up_are_named
     rows = [
         document(1, "FAILED", failed_nights=2, failed_since=LAST_NIGHT, error=None),
         document(2, "FAILED", failed_nights=1, failed_since=NIGHT),
-        document(3, "FAILED", failed_nights=9, failed_since=LAST_NIGHT, error="Given up after 7 nights"),
+        document(
+            3, "FAILED", failed_nights=9, failed_since=LAST_NIGHT, failure_kind="given_up", error="Bad."
+        ),
         document(4, "FAILED"),
     ]
     shown = page(rows)
     section = shown.section("Failed several nights in a row")
     assert "2 documents; 1 given up: no longer sent" in section
     assert shown.texts(".repeated tbody tr") == [
-        "3.pdf s3://inbox/ given up Given up after 7 nights 9 since 2026-03-01",
+        "3.pdf s3://inbox/ given up Bad. 9 since 2026-03-01",
         "1.pdf s3://inbox/ (no reason given) 2 since 2026-03-01",
     ]
 

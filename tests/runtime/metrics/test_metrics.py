@@ -236,9 +236,9 @@ def test_a_retried_ingest_counts_each_document_once(
         with pytest.raises(ComplianceStorageError):
             run()
     assert not stats.values("documents")  # there is no manifest
-    compliance_service.fail_jobs(match="exit-plan-001.pdf", times=2)
     run()
     assert stats.values("documents") == {"completed": 2, "failed": 1}
+    assert stats.values("failures") == {"failed": 1}
     run()
     assert stats.values("documents") == {"completed": 3, "failed": 1}
     run()
@@ -266,6 +266,7 @@ def test_a_retried_assessment_counts_each_verdict_once(
     compliance_service.fail("submit_assessment", status=422, times=1)
     first = run()
     assert stats.values("assessments") == {"completed": 1, "failed": 1}
+    assert stats.values("failures") == {"rejected": 1}
     verdicts = Counter(next(iter(first["categories"].values())))
     assert stats.values("verdicts") == {name.lower(): number for name, number in verdicts.items()}
     second = run()
@@ -306,6 +307,7 @@ def test_operators_for_one_document_count_it_once(
     with pytest.raises(ComplianceJobError):
         submit(wait_for_completion=True)
     assert stats.values("documents") == {"submitted": 1, "completed": 1, "failed": 1}
+    assert stats.values("failures") == {"failed": 1}
     payload = {"contentUuid": uuid, "framework": "DORA"}
     Attempts().run(ComplianceSubmitAssessmentOperator(task_id="t", payload=payload))
     assert stats.values("assessments") == {"submitted": 1}
