@@ -99,7 +99,7 @@ def redact_all(addresses: Iterable[str]) -> dict[str, str]:
 
 def secrets_in(address: str) -> list[str]:
     """Return what `redact` removes from an address, decoded."""
-    return list(dict.fromkeys(map(unquote, _Redaction(address).secrets)))
+    return [] if _is_plain(address) else list(dict.fromkeys(map(unquote, _Redaction(address).secrets)))
 
 
 def is_redacted(address: str) -> bool:
@@ -125,7 +125,7 @@ class _Redaction:
             return
         if len(address) > MAX_ADDRESS_CHARS:
             self.result = f"{scheme}://redacted-{_digest(address)}"
-        elif not _is_plain(address):
+        else:
             self.result = f"{scheme}://{self._redact(rest, is_web=scheme.lower() in _WEB)}"
 
     def _redact(self, rest: str, *, is_web: bool) -> str:
