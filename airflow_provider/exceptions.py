@@ -62,16 +62,7 @@ class FailureKind(StrEnum):
     @property
     def group(self) -> str:
         """What it is about: the `document`, or something `other` that many documents may meet."""
-        return "document" if self in ABOUT_DOCUMENT else "other"
-
-
-ABOUT_DOCUMENT = frozenset(FailureKind) - {
-    FailureKind.TIMEOUT,
-    FailureKind.GONE,
-    FailureKind.SERVICE,
-    FailureKind.STORE,
-    FailureKind.UNEXPECTED,
-}
+        return "other" if self in ("timeout", "gone", "service", "store", "unexpected") else "document"
 
 
 class ComplianceError(Exception):

@@ -182,12 +182,17 @@ def test_every_file_that_the_contributor_guide_names_exists() -> None:
     assert not [path for path in ours | others if not path.exists()]
 
 
+def test_every_kind_of_failure_is_explained() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| `(document|other)` \| ", PAGES["bulk.md"], re.MULTILINE)
+    assert rows == [(kind.value, kind.group) for kind in exceptions.FailureKind]
+
+
 def test_every_error_is_explained() -> None:
     text = PAGES["troubleshooting.md"]
     kinds: list[Any] = [kind for kind in vars(exceptions).values() if inspect.isclass(kind)]
     bases = (exceptions.ComplianceError, exceptions.ComplianceHttpError)
     for kind in kinds:
-        if kind not in bases:
+        if issubclass(kind, exceptions.ComplianceError) and kind not in bases:
             assert f"- **`{kind.__name__}`** ({'transient' if kind.transient else 'non-retryable'}): " in text
 
 

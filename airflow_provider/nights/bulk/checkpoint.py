@@ -144,14 +144,9 @@ class Checkpoint:
         return float(expires_at) if isinstance(expires_at, int | float) and expires_at > 0 else None
 
     def _make_lease(self) -> bytes:
-        lease = {
-            **self._attempt,
-            "max_tries": self._max_tries,
-            "token": self._token,
-            "expires_at": self._expires_at,
-            "at": now(),
-        }
-        return json.dumps({**lease, "epoch": self._epoch, "total": self._total}).encode()
+        lease = {**self._attempt, "token": self._token, "expires_at": self._expires_at, "at": now()}
+        more = {"epoch": self._epoch, "total": self._total, "max_tries": self._max_tries}
+        return json.dumps(lease | more).encode()
 
     async def confirm_owner(self) -> None:
         """Raise if another process took the lease, unless that was checked just before."""

@@ -323,6 +323,8 @@ class Pipeline(Generic[I]):
                 item.completed_at = None  # so that the next attempt does not rely on this job
                 if isinstance(error, ComplianceHttpError):
                     error.transient = True  # it is about this job, and the next attempt submits again
+                    if error.failure_kind.group == "document":  # which the service had accepted
+                        error.failure_kind = FailureKind.SERVICE
             self._fail(item, error)
             return
         item.last_error = item.describe(error)

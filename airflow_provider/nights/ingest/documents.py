@@ -135,17 +135,8 @@ def columns_of(*groups: str) -> tuple[str, ...]:
 
 
 MANIFEST_COLUMNS = (
-    *(
-        "source",
-        "uuid",
-        "status",
-        "error",
-        "failure_kind",
-        *columns_of("text"),
-        "submitted_at",
-        "completed_at",
-        "attempts",
-    ),
+    *("source", "uuid", "status", "error", "failure_kind", *columns_of("text")),
+    *("submitted_at", "completed_at", "attempts"),
     *(*columns_of("source", "failures"), *PROVENANCE_COLUMNS, "account"),
 )
 

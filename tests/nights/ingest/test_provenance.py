@@ -53,6 +53,7 @@ def test_each_row_has_the_attempt_that_has_finished_it(
     assert [row["try_number"] for row in outcome.rows.values()] == [1, 1, 1]
     monkeypatch.setattr(provenance, "__version__", "99")
     monkeypatch.setattr(TaskInstance, "bundle_instance", SimpleNamespace(version="4fe3"), raising=False)
+    attempts.clear()
     assert run_ingest([good, bad, "missing.pdf"], max_failed=1) == (2, 1, 0)
     rows = [[row[name] for name in PROVENANCE_COLUMNS] for row in outcome.rows.values()]
     assert rows == [
