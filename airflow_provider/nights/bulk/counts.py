@@ -146,16 +146,16 @@ def check_failures(
     reasons = [_describe_failures(noun, *group) for group in largest[:MAX_FAILURES_SHOWN]]
     if more := sum(len(group) for _, group in largest[MAX_FAILURES_SHOWN:]):
         reasons.append(f"And {more:,} more.")
-    by_group = Counter(_group(item) for item in failed) if isinstance(max_failed, Mapping) else {}
-    numbers = ", ".join(f"{group}: {number:,}" for group, number in sorted(by_group.items()))
-    summary = f"{len(failed)} of {len(items)} {noun} failed{numbers and f' ({numbers})'}"
+    summary = f"{len(failed)} of {len(items)} {noun} failed"
+    if isinstance(max_failed, Mapping):
+        by_group = sorted(Counter(map(_group, failed)).items())
+        summary += f" ({', '.join(f'{group}: {number:,}' for group, number in by_group)})"
+        may = "as many"
+    else:
+        may = f"up to {int(count_allowed(max_failed, len(items))):,}"
     if not _are_too_many(failed, max_failed, len(items)):
         # A line for each: Airflow's log view does not wrap lines.
-        for line in (
-            f"{summary}; max_failed={max_failed} allows that.",
-            *reasons,
-            f"Report: {report}",
-        ):
+        for line in (f"{summary}; {may} may (max_failed={max_failed}).", *reasons, f"Report: {report}"):
             log.warning("%s", line)
         return
     error = error_type(

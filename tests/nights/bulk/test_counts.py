@@ -102,7 +102,7 @@ def test_failures_within_the_limit_are_warnings_with_the_reasons_on_a_line_each(
     check(items(2), "5%")
     assert {record.levelname for record in caplog.records} == {"WARNING"}
     assert [record.getMessage() for record in caplog.records] == [
-        "2 of 100 documents failed; max_failed=5% allows that.",
+        "2 of 100 documents failed; up to 5 may (max_failed=5%).",
         "2 documents, such as 'bad 0': The file is damaged.",
         "Report: /report.html",
     ]
