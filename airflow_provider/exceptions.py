@@ -61,7 +61,7 @@ class FailureKind(StrEnum):
 
     @property
     def group(self) -> str:
-        """What it is about: the `document`, or something `other` that many documents may meet."""
+        """The subject of the failure: the `document`, or something `other` that many documents may meet."""
         return "other" if self in ("timeout", "gone", "service", "store", "unexpected") else "document"
 
 

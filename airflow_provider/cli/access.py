@@ -114,7 +114,7 @@ def as_uri(path: str) -> str:
 
 @contextmanager
 def asking_airflow() -> Iterator[None]:
-    """Let Airflow find connections in its database, too, and send warnings to stderr."""
+    """Let Airflow find connections in its database as well, and send warnings to stderr."""
     context, disabled = os.environ.get(PROCESS_CONTEXT), logging.root.manager.disable
     os.environ[PROCESS_CONTEXT] = "server"
     logging.disable(max(disabled, logging.INFO))

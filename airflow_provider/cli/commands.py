@@ -14,7 +14,7 @@ from typing import Any
 from airflow_provider.cli.options import COMMANDS, Command
 
 DESCRIPTION = "Check a connection, and inspect what tasks left behind."
-GOOD, FOUND, FAILED = 0, 1, 2  # exit codes; argparse ends wrong usage with 2, too
+GOOD, FOUND, FAILED = 0, 1, 2  # exit codes; argparse also exits with 2 after wrong usage
 INTERRUPTED = 130
 MAX_CELL_CHARS = 200  # for a table
 

@@ -51,7 +51,7 @@ TIMEOUT_SECONDS = 15.0
 
 
 class Diagnosis:
-    """The checks of a connection, each after those that it needs.
+    """The checks of a connection, each after the checks that it depends on.
 
     :param store: a prefix for tasks to write to
     """
@@ -292,7 +292,7 @@ def _reach(host: str, port: int) -> str:
 
 def _check_clock(skew: float) -> Check:
     if abs(skew) <= MAX_SKEW_SECONDS:
-        return Check("clock", OK, "agrees with that of the token endpoint")
+        return Check("clock", OK, "agrees with the token endpoint")
     direction = "ahead of" if skew > 0 else "behind"
     problem = f"this machine is {abs(skew):.0f} s {direction} the token endpoint"
     return Check("clock", WARNING, f"{problem}: synchronize it (NTP), or deadlines and ages are wrong")
@@ -315,7 +315,7 @@ def diagnose(options: argparse.Namespace) -> Iterator[Check]:
 
 def run(options: argparse.Namespace) -> int:
     """Check the connection, and print a line per check."""
-    logging.disable(logging.WARNING)  # what they say is in the lines
+    logging.disable(logging.WARNING)  # the lines say it
     code = GOOD
     try:
         for line in diagnose(options):

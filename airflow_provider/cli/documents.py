@@ -168,13 +168,13 @@ def golden(options: argparse.Namespace) -> int:
     """Print a line for each decision on the chosen documents."""
     decided = _read_decided(open_nights(options))
     if not decided:
-        print_error("No expert has decided anything in the latest nights: answer reviews first.")
+        print_error("No expert decided anything in the latest nights: answer reviews first.")
         return FAILED
     for source in _choose(decided, options.limit):
         newest = max(decided[source].values(), key=lambda row: str(row["decided_at"]))
         text = newest["text_sha256"] or None
         for (framework, criterion), row in sorted(decided[source].items()):
-            if row["text_sha256"] == newest["text_sha256"]:  # what was decided on another may be wrong by now
+            if row["text_sha256"] == newest["text_sha256"]:  # a decision on another text may be wrong by now
                 line = {"framework": framework, "criterion": criterion, "category": row["category_after"]}
                 print_json({"source": source, **line, "text_sha256": text})
     return GOOD

@@ -1,4 +1,4 @@
-"""`jobs`: what journals say is in flight, beside what the service says; cancels the jobs that are named."""
+"""`jobs`: compares the jobs in journals with their status at the service; cancels the jobs that are named."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ MAX_SHOWN = 50
 CONCURRENCY = 8  # cancels at a time
 EXPIRED_SECONDS = 3600.0  # after its end, from which on a lease has expired by every clock
 ORPHAN, UNCLEAR, IN_FLIGHT = "orphan", "unclear", "in flight"
-# By what the service says.
+# By the status at the service.
 STATES = {"COMPLETED": "not fetched", "FAILED": "failed", "CANCELLED": "cancelled", "UNKNOWN": "unknown"}
 ORDER = (ORPHAN, UNCLEAR, "not fetched", IN_FLIGHT, "failed", "cancelled", "unknown")
-COLUMNS = ("state", "kind", "id", "submitted_at", "document", "task", "why")  # JSON has the status, too
+COLUMNS = ("state", "kind", "id", "submitted_at", "document", "task", "why")  # JSON also has the status
 log = logging.getLogger(__name__)
 
 
@@ -47,7 +47,7 @@ class JournaledJob:
 
     :param kind: noun of its kind
     :param tasks: the task instances that have it in their journals, and until when each may wait for it
-    :param status: what the service says; empty if nothing
+    :param status: at the service; empty if it does not know the job
     :param why: the reason of its state
     """
 

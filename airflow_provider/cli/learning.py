@@ -36,7 +36,7 @@ NAMES = {
 }
 IDS = ("uuid", "assessmentId", "id")
 SAME = {"assessmentId": ("uuid", "id")}  # names that the client reads as well
-# What is learned from the answer to an operation: from its record, or from the first one of its list.
+# The fields to learn from the response of an operation: from its record, or from the first one of its list.
 LEARNED = {
     "submit_file": ("uuid", "status"),
     "get_status": ("status",),
@@ -104,7 +104,7 @@ class Learned:
 
     @property
     def extras(self) -> dict[str, Any]:
-        """The extras `endpoints` and `profile`, without what is empty or the default."""
+        """The extras `endpoints` and `profile`, without empty and default values."""
         fields = {name: names[0] if len(names) == 1 else names for name, names in self.fields.items()}
         usual = asdict(Endpoints())
         paths = {name: path for name, path in self.paths.items() if path != usual[name]}
@@ -148,7 +148,7 @@ class Learned:
         return items[0] if isinstance(items, list) and items else None
 
     def learn_word(self, kind: str, word: str, meaning: str = "") -> str:
-        """Return what a word means: by the profile, the contract or common use; else `meaning`."""
+        """Return the meaning of a word in the profile, API specification or common use; else `meaning`."""
         of_contract = word.upper() if word.upper() in MEANINGS[kind] else ""
         known = self.words[kind].get(word.casefold()) or of_contract
         found = known or _meaning_of(kind, word) or meaning

@@ -187,7 +187,7 @@ COMMANDS = (
     ),
     Command(
         "jobs",
-        "Show the jobs that tasks left behind, and cancel those that you name",
+        "Show the jobs that tasks left behind, and cancel the jobs that you name",
         "Show the jobs that are in flight or failed according to checkpoints of bulk tasks, beside what the "
         "service says now. An orphan is in flight at the service after the time that its task had. "
         "Exit code 0: there are no orphans, and all named jobs have ended or are gone; 1: there are orphans, "
@@ -203,7 +203,7 @@ COMMANDS = (
     Command(
         "pack",
         "Write all that the nights say about some documents to a zip, for an auditor",
-        "Verify a sample of documents, or those that you name, and write their rows, texts, results and "
+        "Verify documents, a sample by default, and write their rows, texts, results and "
         "decisions, with the records that prove them and a verifier, to a BagIt bag in a zip. Exit code 0: "
         "everything in it is as recorded; 1: something has changed or is missing; 2: there is no pack.",
         (

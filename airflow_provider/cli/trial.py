@@ -72,7 +72,7 @@ class LearningClient(ComplianceClient):
 
 
 class Trial:
-    """Sends a document through the service, and learns what the connection has to say.
+    """Sends a document through the service, and learns which settings the connection needs.
 
     :param settings: the settings of the connection
     :param file: the document
@@ -303,7 +303,7 @@ def _proves_result(fetch: Callable[[], Said]) -> bool:
 def try_document(settings: Settings, document: str, framework: str, record: str) -> Iterator[Check]:
     """Yield the lines of a trial.
 
-    :param record: write what the service says to this file
+    :param record: write the responses of the service to this file
     """
     if not Path(document).is_file():
         yield Check("submit", PROBLEM, f"'{document}' is not a file: name a PDF or DOCX document")

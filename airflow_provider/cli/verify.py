@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def open_stores(options: argparse.Namespace) -> list[Any]:
-    """Return the store of the nights, and the other ones that may be read; none if there are no nights."""
+    """Return the store of the nights and the other stores that may be read; an empty list without nights."""
     uris = (options.uri, *options.also)
     given, *also = [open_location(uri, use_connection=options.use_connection) for uri in uris]
     root = find_above(given, NIGHTS)

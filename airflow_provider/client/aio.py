@@ -311,9 +311,9 @@ async def _wait(future: Future[Any], seconds: float) -> None:
 async def _read_body(
     response: aiohttp.ClientResponse, decoder: BodyDecoder, seconds: float, content: bytearray
 ) -> None:
-    """Read a whole body, with a timeout; what comes before an error is in `content`, too."""
+    """Read a whole body, with a timeout; after an error, `content` has the part that came before it."""
     body = response.content
-    if body.is_eof():  # it arrived with its headers: there is nothing to wait for
+    if body.is_eof():  # it arrived with its headers, so do not wait
         for piece in decoder.feed(body.read_nowait()):
             content += piece
     else:

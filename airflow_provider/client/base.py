@@ -63,7 +63,7 @@ class Wait:
 
 
 Steps: TypeAlias = Generator[Pause | Send | Wait, Any, T]
-"""What a client has to do, whichever library it uses: all decisions are made here and in `Exchange`."""
+"""The steps of a client, for any HTTP library: all decisions are made here and in `Exchange`."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -183,7 +183,7 @@ class ServiceClock:
             if abs(skew) > MAX_SKEW_SECONDS and not self._is_warned:
                 self._is_warned = True
                 log.warning(
-                    "The clock of this machine is %.0f s %s that of %s: set it, for example by NTP. "
+                    "The clock of this machine is %.0f s %s the clock of %s: set it, for example by NTP. "
                     "Limits of time count by the clock of the service.",
                     abs(skew), "ahead of" if skew > 0 else "behind", self._url,
                 )  # fmt: skip
@@ -390,6 +390,6 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _release_lock(future: Future[Any]) -> None:
-    """Release what a thread has returned, if it is a lock; its error does not matter any more."""
+    """Release the result of a thread if it is a lock; an error of the thread no longer matters."""
     if not future.cancelled() and not future.exception() and hasattr(future.result(), "release"):
         future.result().release()

@@ -39,7 +39,7 @@ class BatchLimit:
 
     @property
     def size(self) -> int:
-        """The maximum; less for an hour after the service has refused a batch because of its size."""
+        """The maximum; less for an hour after the service refused a batch because of its size."""
         return self._lowered if self.clock() < self._lowered_until else self.maximum
 
     def lower(self, size: int) -> None:
@@ -62,10 +62,10 @@ def get_statuses(uuids: Iterable[str], limit: BatchLimit) -> Flow[dict[str, Cont
     """Get the status of any number of jobs; unknown ones are absent from the result.
 
     413 means that a batch is too large. 400 may mean the same, or that one uuid is malformed: the batch is
-    halved until the malformed one is alone, and the limit is lowered only if there is none.
+    halved until the malformed uuid is alone, and the limit is lowered only if no uuid is malformed.
 
     Many jobs that are missing in an answer are asked for again in smaller batches, because the service may
-    leave out what is over its limit; a few ids, or ids that stay missing, are requested alone.
+    leave out ids beyond its limit; a few ids, or ids that stay missing, are requested alone.
     """
     return (yield from _Query([uuids] if isinstance(uuids, str) else uuids, limit).run())
 

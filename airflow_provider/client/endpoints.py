@@ -242,7 +242,7 @@ def get_raw_assessment_results(assessment_id: str | int) -> Call[tuple[bytes, An
 def _results(assessment_id: str | int, read: Callable[[HttpResponse], T]) -> Call[T]:
     def results(response: HttpResponse) -> T:
         check_complete(response)
-        return read(response.as_sent)  # stored ones are, too: findings_of of the hook converts both
+        return read(response.as_sent)  # as stored results: the hook's findings_of converts both
 
     path = _segment(assessment_id, "assessment id")
     call = _read("get_assessment_results", path, results, limit=LIST_BYTES)

@@ -270,7 +270,7 @@ class Exchange(Generic[T]):
     def _after_invalid_response(
         self, error: ComplianceProtocolError, *, may_be_truncated: bool = False
     ) -> Retry:
-        """Handle what the service itself would not send: a page, a redirect, a malformed body."""
+        """Handle a response that the service itself would not send: a page, a redirect, a malformed body."""
         if not self.call.idempotent:
             raise self._uncertain(str(error).removeprefix(f"{self._name} ").removesuffix("."))
         # A response in place of the token endpoint's says nothing about our credentials.
@@ -301,7 +301,7 @@ class Exchange(Generic[T]):
         error = ComplianceAuthError(
             f"{self._name} was refused with a fresh token (401{error_message(response)}): "
             f"{self.settings.account} of {self.settings.name} may lack a role or scope, or the identity "
-            "provider is not the one that the service trusts."
+            "provider may be another than the service trusts."
         )
         error.has_fresh_token = True
         if not self.has_worked:
@@ -352,9 +352,7 @@ class Exchange(Generic[T]):
         is_invalid = failure.kind in (FailureKind.UNREADABLE, FailureKind.TOO_LARGE)
         kind = ComplianceProtocolError if is_invalid else ComplianceConnectionError
         outage = "the service or the network on the way to it is failing"
-        advice = (
-            f"Check that {self._url_setting} is correct and reachable from here; if it has worked, {outage}."
-        )
+        advice = f"Check that {self._url_setting} is correct and reachable; if it worked before, {outage}."
         if self.has_worked:
             advice = f"It worked before: {outage}."
         return kind(f"{self._name}: {failure}{', ' * bool(detail)}{detail}. {advice}")

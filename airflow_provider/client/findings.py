@@ -34,7 +34,7 @@ PAGE = frozenset({"page", "pagenumber", "currentpage", "number"})
 PAGING = frozenset(
     {"meta", "metadata", "page", "pageinfo", "paging", "pagination", "link", "links", "cursors"}
 )
-# What a status says of results that are not those of a completed assessment.
+# A status in results that do not come from a completed assessment.
 UNFINISHED = re.compile(
     "partial.*|incomplete|pending|queued|started|running|processing|inprogress|fail(ed|ure)?|error|aborted|"
     "cancell?ed|timedout|timeout"
@@ -95,7 +95,7 @@ def _unreadable(problem: str) -> ComplianceProtocolError:
 
 
 def parse_number(value: Any) -> float | None:
-    """Return a number, also from a text; None if it is not one."""
+    """Return a number or a text as a number; None if it is not one."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -131,7 +131,7 @@ def _find_records(results: Any, names: Names, depth: int) -> list[dict[str, Any]
 
 
 def find_part(answer: Any, number: int, inner: Collection[str] = (), depth: int = MAX_DEPTH + 1) -> str:
-    """Return the field that says that an answer is a part of what was asked for; else an empty string.
+    """Return the field that says that an answer is only a part; else an empty string.
 
     :param number: the number of records in it
     :param inner: names of objects that contain them

@@ -165,7 +165,7 @@ class FeedbackCategory(enum.StrEnum):
 
 
 def mask_reasons(result: T, secrets: Callable[[], Iterable[str]]) -> T:
-    """Mask our secrets in the reasons of failed jobs, one or many: a service may echo what was sent to it.
+    """Mask our secrets in the reasons of failed jobs, one or many: a service may echo its input.
 
     :param secrets: returns them
     """

@@ -46,7 +46,7 @@ LISTS = frozenset({"get_statuses", "list_frameworks", "list_criteria"})  # opera
 class Profile:
     """Maps answers of the service to the API specification; other fields stay as they are.
 
-    :param fields: names in the contract, each with what the service may call it; a dot leads into an object
+    :param fields: names in the API specification, each with the service's names; a dot leads into an object
     :param words: words of `status` and `category`, in lower case, each with the word of the API specification
     :param lists: fields in which the service wraps a list
     """
@@ -96,9 +96,9 @@ class Profile:
         return value
 
     def convert(self, value: Any) -> Any:
-        """Return JSON of the service with the fields and words of the contract, at any depth.
+        """Return JSON of the service with the fields and words of the API specification, at any depth.
 
-        Only of what the service sent: a word or a field may mean something else in the contract.
+        Only for JSON that the service sent: a word or field may mean something else in the API specification.
         """
         try:
             return self._convert(value, {}) if self else value
@@ -108,7 +108,7 @@ class Profile:
     def _convert(self, value: Any, done: dict[int, Any]) -> Any:
         """Convert each list and object once, wherever it is needed; each is looked up as it was sent.
 
-        :param done: what was converted already, by the identity of what was sent
+        :param done: converted objects, by the identity of the originals
         """
         if not isinstance(value, list | dict):
             return value
@@ -132,7 +132,7 @@ class Profile:
 
 
 def look_up(record: dict[str, Any], path: str) -> Any:
-    """Return what a field contains, else what a path such as `data.id` leads to; None if nothing."""
+    """Return the value of a field, else the value at a path such as `data.id`; None if neither exists."""
     if path in record:
         return record[path]
     name, dot, rest = path.partition(".")

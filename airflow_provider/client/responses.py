@@ -144,7 +144,7 @@ def as_assessment(record: dict[str, Any], fallback: str, translate: Translate) -
     named = [str(value) for value in ids if isinstance(value, str | int) and str(value)]
     if fallback and named and normalize_id(fallback) not in map(normalize_id, named):
         raise ComplianceProtocolError(
-            f"The status of assessment '{fallback}' is that of another one, '{named[0][:100]}': check for a "
+            f"The status of assessment '{fallback}' belongs to another, '{named[0][:100]}': check for a "
             "cache in front of the service."
         )
     known = fallback or next(iter(named), "")
@@ -152,7 +152,7 @@ def as_assessment(record: dict[str, Any], fallback: str, translate: Translate) -
 
 
 def _accepted_record(response: HttpResponse) -> dict[str, Any]:
-    """Read the record of a submit; it may be missing if the body is empty or there is a Location."""
+    """Read the record of a submit; it may be missing if the body is empty or a Location is given."""
     try:
         record = response.json()
     except ComplianceProtocolError:

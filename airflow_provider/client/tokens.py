@@ -35,7 +35,7 @@ LOGIN, REFRESH_TOKEN = "login", "refresh_token"  # names of the calls; the latte
 RENEW_BEFORE_SECONDS = 30.0  # before expiry; a fifth of the lifetime, if that is less
 DEFAULT_LIFETIME_SECONDS = 60.0  # if the identity provider does not say
 TOKEN_RESPONSE_BYTES = 1024**2
-# The codes of RFC 6749: other servers use a field of that name, too, as in "Not Found".
+# The codes of RFC 6749: other servers use a field of that name as well, as in "Not Found".
 CLIENT_ERRORS = frozenset(
     {"invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_scope"}
 )
@@ -295,7 +295,7 @@ class TokenCache:
         raise ComplianceProtocolError(f"{problem}: check the extra 'token_url' of {self._settings.name}.")
 
     def _explain(self, response: HttpResponse) -> ComplianceError:
-        """Explain what the identity provider refused; only the fields of RFC 6749 are shown."""
+        """Explain a refusal of the identity provider; only the fields of RFC 6749 are shown."""
         where, status = self._settings.name, response.status
         code, description = oauth_error(response)
         if code in OUTAGES:

@@ -54,7 +54,7 @@ def _operation(
 class ComplianceHook(BaseHook):
     """Talks to the document-compliance service with the credentials of an Airflow connection.
 
-    All hooks of one connection share one access token per process. Errors are those of
+    All hooks of one connection share one access token per process. Errors are from
     :mod:`airflow_provider.exceptions`; a non-retryable one fails the task at once.
 
     A hook can be used after a fork, and pickled without its credentials.
@@ -118,7 +118,7 @@ class ComplianceHook(BaseHook):
         from asgiref.sync import sync_to_async
 
         def prepare() -> AsyncComplianceClient:
-            # These imports are slow enough to block an event loop, too.
+            # These imports are slow enough to block an event loop as well.
             from airflow_provider.client.aio import AsyncComplianceClient
 
             settings = self._settings
@@ -135,7 +135,7 @@ class ComplianceHook(BaseHook):
         return await sync_to_async(prepare)()
 
     def _reconnect(self) -> bool:
-        """Reload the connection, and return whether it has changed, such as after a password rotation."""
+        """Reload the connection, and return whether it changed, for example after a password rotation."""
         try:
             current = self._read_settings()
         except Exception:
@@ -144,7 +144,7 @@ class ComplianceHook(BaseHook):
             return False
         if current == self._settings:
             return False
-        self.log.info("The connection '%s' has changed: using the new one.", self.conn_id)
+        self.log.info("The connection '%s' changed: using the new one.", self.conn_id)
         self._settings = current
         self.__dict__.pop("_client", None)
         return True
@@ -252,15 +252,15 @@ class ComplianceHook(BaseHook):
         poll_interval: float = 30.0,
         kind: Literal["content", "assessment"] = "content",
     ) -> dict[str, dict[str, Any]]:
-        """Wait in this process until all jobs have completed; return a record of each, by id.
+        """Wait in this process until all jobs are completed; return the record of each job, by id.
 
-        When all have ended, it is an error if some failed, were cancelled, or are not known: it names
-        them. So is a timeout.
+        If jobs failed, were cancelled, or are unknown, it raises an error after all others ended, and names
+        them. It also raises an error after the timeout.
 
         :param ids: the ids of content jobs or assessments
         :param timeout: how long to wait, in seconds
         :param poll_interval: longest time between two polls of a job; a new one is polled more often
-        :param kind: what they are
+        :param kind: the kind of the ids
         """
         from airflow_provider.runtime.params import as_ids, unique
         from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
@@ -319,7 +319,7 @@ class ComplianceHook(BaseHook):
 
     @property
     def state_path(self) -> str | None:
-        """Where tasks store in object storage what they must remember, if the connection says so."""
+        """Prefix in object storage for the state of tasks, if the connection has one."""
         return self._settings.state_path
 
     @property

@@ -68,7 +68,7 @@ def _log_once(problem: str, *, shares_tokens: bool) -> None:
 
 @lru_cache(maxsize=16)
 def _derive(settings: Settings) -> tuple[str, AESGCM]:
-    """Return the name of the file of these credentials, and the cipher for what it contains."""
+    """Return the name of the file of these credentials, and the cipher for its content."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     has_user = settings.grant_type == PASSWORD
@@ -105,7 +105,7 @@ class TokenFile:
             raise TokenStoreError from None
 
     def load(self) -> SecretStr | None:
-        """Return the last snapshot of these credentials; None if there is none that can be read."""
+        """Return the last snapshot of these credentials; None if it is missing or unreadable."""
         from cryptography.exceptions import InvalidTag
 
         name, cipher = _derive(self._settings)
@@ -144,7 +144,7 @@ class TokenFile:
 
 
 def _read(directory: int, name: str) -> bytes:
-    """Return what a file contains; nothing if it is missing or foreign."""
+    """Return the content of a file; nothing if it is missing or foreign."""
     with suppress(OSError):
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
         try:
@@ -223,7 +223,7 @@ class FileLock:
         if descriptor >= 0:
             os.close(descriptor)
 
-    __del__ = release  # a cancelled task never sees the lock that its thread has acquired
+    __del__ = release  # a cancelled task never sees the lock that its thread acquired
 
 
 _locks: WeakSet[FileLock] = WeakSet()
@@ -247,9 +247,9 @@ def runtime_directory() -> Path:
 
 @contextmanager
 def private_directory(path: Path) -> Iterator[int]:
-    """Open a directory that no other user can access, and create it if there is none.
+    """Open a directory that no other user can access, and create it if it is missing.
 
-    It is checked each time: a cleaner of temporary files may have removed it, and another user replaced it.
+    Checks it each time: a cleaner of temporary files may remove it, and another user may replace it.
     """
     path.mkdir(mode=PRIVATE, exist_ok=True)
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -207,7 +207,7 @@ class Poller:
                 ids = await self._poll_singly(client, ids, urgent)
         has_changed = self._is_connection_doubtful and await self._connection.reload()
         if has_changed:
-            log.info("The connection of %s has changed: using the new one.", self._name)
+            log.info("The connection of %s changed: using the new one.", self._name)
         now = _now()
         for key in ids:
             if one := self._watched.get(key):

@@ -312,7 +312,7 @@ async def test_a_changed_connection_is_used_after_a_refusal(
         await asyncio.sleep(0.6)
         assert [each.is_open for each in service.clients] == [False, True]
         assert await updates.get() == (ID, COMPLETED)
-    assert "The connection of jobs of 'c' has changed: using the new one." in caplog.messages
+    assert "The connection of jobs of 'c' changed: using the new one." in caplog.messages
     assert [each.settings for each in service.clients] == ["first", "first, rotated"]
     assert not service.clients[1].is_open
     # Polled again at once, not with the delay of what fails.

@@ -41,7 +41,7 @@ class BodyDecoder:
         codings = [name.strip() for name in headers.get("content-encoding", "").lower().split(",")]
         codings = [name for name in codings if name not in ("", "identity")]
         if codings not in ([], ["gzip"], ["x-gzip"]):
-            # Any other value may be what a gateway echoes, such as a token.
+            # A gateway may echo any other value, such as a token.
             known = ", ".join(name if name in _CODINGS else "unknown" for name in codings)
             raise BodyError(FailureKind.UNREADABLE, f"Content-Encoding {known[:50]!r}")
         self._is_compressed = bool(codings)
@@ -61,7 +61,7 @@ class BodyDecoder:
             yield piece
 
     def finish(self) -> None:
-        """Check that the body is complete, or that there is none."""
+        """Check that the body is complete, or absent."""
         if self._has_data and not self._decompressor.eof:
             raise BodyError(FailureKind.UNREADABLE, "truncated compressed body")
 

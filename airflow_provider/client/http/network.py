@@ -15,7 +15,7 @@ from airflow_provider.client.http.bodies import BodyError
 from airflow_provider.client.http.wire import Failure, FailureKind
 from airflow_provider.exceptions import ComplianceConfigError, ComplianceError
 
-OVERSIZED_HEAD = re.compile("[Gg]ot more than|Too many headers")  # what the libraries say
+OVERSIZED_HEAD = re.compile("[Gg]ot more than|Too many headers")  # the words of the libraries
 WITHOUT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")  # reasons of OpenSSL
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def is_denied(error: BaseException, status: int | None) -> bool:
-    """Return whether a store has refused credentials, or what they may do."""
+    """Return whether a store refused the credentials, or denied them access."""
     return status in (401, 403) or isinstance(error, PermissionError) or "Credential" in type(error).__name__
 
 
@@ -16,7 +16,7 @@ def is_missing(error: BaseException, status: int | None) -> bool:
 def library_status(error: BaseException) -> int | None:
     """Return the HTTP status of a gcsfs or Azure error, if any.
 
-    Not that of botocore: s3fs makes other errors of what is final; the rest may be of a proxy, or a quota.
+    Not of a botocore error: s3fs translates final errors; others may come from a proxy or a quota.
     """
     known = (getattr(error, "status_code", None), getattr(error, "code", None))
     return next((status for status in known if isinstance(status, int)), None)

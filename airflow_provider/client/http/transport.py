@@ -47,7 +47,7 @@ class _TimedReader(io.RawIOBase):
 
 
 class _LineReader(io.BufferedReader):
-    """Knows whether the connection has ended where a line was expected."""
+    """Knows whether the connection ended where a line was expected."""
 
     is_at_end = False
 

@@ -62,7 +62,7 @@ class MultipartUpload:
     """An open PDF or DOCX file as a multipart form with a single part `file`; close it after use.
 
     :param file: a path, a `StoredFile`, or an open, seekable binary file (read from its current position, and
-        left open there); `record_read(size, sha256)` of it is told what a request read, at first ""
+        left open there); its `record_read(size, sha256)` is called before (with "") and after each read
     :param file_name: the name sent to the service; by default the file's own
     :param thread: reads the file, for all requests that send it
     """
@@ -139,7 +139,7 @@ def _open(file: FileSource) -> tuple[_Reader, str, bool]:
 
 
 def _local_path(file: FileSource) -> str | os.PathLike[str] | None:
-    """Return the path of a local file; paths in object stores may be PathLike, too."""
+    """Return the path of a local file; paths in object stores may also be PathLike."""
     protocol = getattr(file, "protocol", None)
     if protocol is not None:  # an fsspec path, such as Airflow's ObjectStoragePath
         return getattr(file, "path", None) if protocol in ("", "file", "local") else None
