@@ -1,4 +1,4 @@
-"""A notification of how far a DAG run has come, for failure callbacks and deadline alerts."""
+"""A notification about the progress of a DAG run, for failure callbacks and deadline alerts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MAX_SHOWN = 2  # stuck or failed items of a kind
 
 
 class ComplianceProgressNotifier(BaseNotifier):
-    """Report what is done, in flight, stuck and missing in a DAG run, from the checkpoints of its bulk tasks.
+    """Report done, stuck and missing items of a DAG run, and items in flight, from checkpoints of bulk tasks.
 
     Override `send`, which logs the message. Use an instance as `on_failure_callback` of a DAG or task; from
     Airflow 3.1 on, the class with `kwargs` in an `AsyncCallback` of a `DeadlineAlert`.
@@ -89,7 +89,7 @@ class ComplianceProgressNotifier(BaseNotifier):
             yield from self._describe(noun, items[noun], totals[noun]) if totals[noun] else ()
         if not items:
             place = one_line(redact(self.destination))
-            yield f"No task of this run has written to '{place}': none has started, or that is not its place."
+            yield f"No task of this run wrote to '{place}' yet: none started, or its destination is another."
         elif not any(totals.values()):
             yield "No document was submitted."
 
@@ -113,9 +113,9 @@ class ComplianceProgressNotifier(BaseNotifier):
 def find_tasks(
     folder: Location, run: str = "", depth: int = MAX_DEPTH
 ) -> Iterator[tuple[str, type[Item], Checkpoint]]:
-    """Return what the items of bulk tasks at a destination, or below a root of nights, are, and the tasks.
+    """Return the nouns and types of the items of bulk tasks, and the tasks, at a destination or below a root.
 
-    :param run: of folders such as `run=x` below a root, only this one is read
+    :param run: the only folder such as `run=x` below a root to read
     """
     ingesting = find_checkpoints(folder, INGEST_WORK, INGEST_FOLDER, MANIFEST)
     assessing = find_checkpoints(folder, ASSESS_WORK, ASSESS_FOLDER, ASSESSMENTS)

@@ -115,7 +115,7 @@ def test_reason_of_the_failure_and_a_place_that_can_not_be_read_are_named(root: 
     Notifier(f"file://{root}/").notify(context)
     assert Notifier.sent[-1].splitlines()[-1] == "Reason: [Errno 28] No space left on device"
     missing = Notifier(f"file://{root}/dt=1/").describe("d", "r")
-    assert f"has written to 'file://{root}/dt=1/': none has started, or that is not its place." in missing
+    assert f"wrote to 'file://{root}/dt=1/'" in missing
     denied = Notifier("s3://no_connection@bucket/").describe("d", "r")
     assert "can't be read: " in denied
     assert "no_connection" in denied

@@ -94,7 +94,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         return unique(as_ids(self.frameworks, "frameworks")) if "frameworks" in self._given else []
 
     def _judged_since(self, listed: Sequence[Framework]) -> dict[str, str] | None:
-        """Return since when verdicts count, by framework id; None if no one has looked at the judge.
+        """Return since when verdicts count, by framework id; None without a judge task.
 
         :return: empty for a framework to be assessed again now
         """

@@ -134,17 +134,17 @@ class ComplianceBaseOperator(BaseOperator):
         return self.hook_class(self.conn_id)
 
     def call(self, function: Callable[[], T], confirm: Callable[[], bool] | None = None) -> T:
-        """Return what a call of the service returns; repeat it while it is refused, as polls are.
+        """Call the service and return its result; repeat a refused call, as polls are repeated.
 
-        A gateway may answer 403, 404 or 405 for a while. Call this only where the service surely has not
-        accepted a request that it refuses.
+        A gateway may answer 403, 404 or 405 for a while. Call this only where the service surely did not
+        accept a request that it refuses.
 
         :param confirm: see `outlast_refusals`
         """
         return outlast_refusals_sync(function, self.hook.get_conn(), self.log, confirm)
 
     def _check_submitted(self, context: Context, ids: Iterable[str]) -> None:
-        """Refuse jobs that tasks before this one have submitted as another account."""
+        """Refuse jobs that upstream tasks submitted as another account."""
         if wanted := set(ids):
             submitted = self._submitted(context)
             self._check_accounts(
@@ -152,7 +152,7 @@ class ComplianceBaseOperator(BaseOperator):
             )
 
     def _submitted(self, context: Context) -> Iterator[Mapping[str, str]]:
-        """Iterate over what tasks anywhere before this one have submitted, and as which account."""
+        """Iterate over the jobs that upstream tasks submitted, with their accounts."""
         ti: Any = context["ti"]
         same = {"map_indexes": [ti.map_index, -1]} if ti.map_index >= 0 else {}
         for task_id in sorted(self.get_flat_relative_ids(upstream=True) if self.has_dag() else ()):
@@ -162,9 +162,9 @@ class ComplianceBaseOperator(BaseOperator):
                 yield from filter(None, [found] if isinstance(found, Mapping) else found or ())
 
     def _check_accounts(self, context: Context, found: Iterable[tuple[str, str | None]]) -> None:
-        """Refuse what another account has: that of this connection may have something else with its id.
+        """Refuse jobs of another account: this account may have another job with the same id.
 
-        :param found: what it is, and the account, if that is known
+        :param found: a name of each job, and its account, if that is known
         """
         own = self.hook.account_digest
         foreign = [(what, account) for what, account in found if account not in (None, "", own)]
@@ -173,8 +173,8 @@ class ComplianceBaseOperator(BaseOperator):
             names = {job["account"]: job["conn_id"] for job in self._submitted(context)}
             name = f", submitted with '{names[account]}'" if account in names else ""
             raise ComplianceInputError(
-                f"Of another account ({account}) than that of the connection '{self.conn_id}' ({own}): "
-                f"{what}{name}{more}. Use one `conn_id` for both tasks; if the connection has changed since, "
+                f"The connection '{self.conn_id}' has another account ({own}) than these jobs ({account}): "
+                f"{what}{name}{more}. Use one `conn_id` for both tasks; if the connection was changed, "
                 "clear the task that submitted it."
             )
 
@@ -219,7 +219,7 @@ class WaitingOperator(ComplianceBaseOperator, ABC):
     def _finish(self, context: Context, result: WaitResult, deadline: Deadline, **resumed: Any) -> Any:
         """Turn the result of a wait into the result of the task, or into an error.
 
-        :param resumed: what was passed to `_wait_and_finish`
+        :param resumed: the arguments of `_wait_and_finish`
         """
 
     @entry_point
@@ -239,7 +239,7 @@ class WaitingOperator(ComplianceBaseOperator, ABC):
         trigger_options: dict[str, Any] | None = None,
         **resumed: Any,
     ) -> Any:
-        """Defer, or wait here; what is final is not worth a trigger.
+        """Defer, or wait here; jobs in a final state are not worth a trigger.
 
         :param trigger_options: additional parameters of the trigger
         :param resumed: keyword arguments for `_finish`, kept by Airflow while the task is deferred

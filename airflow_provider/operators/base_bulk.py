@@ -125,7 +125,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         started_at: str = "",
         **_: Any,
     ) -> dict[str, Any]:
-        """Process what the jobs completed; `deadline` has its name only.
+        """Process the results of completed jobs; `deadline` has its name only.
 
         :param seconds_left: until the deadline, when the task deferred
         """
@@ -181,7 +181,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         return Deadline.for_task(context, self.timeout, self.execution_timeout)
 
     def _root(self, destination: Location, night: Night) -> Location:
-        """Return what the destinations of all nights have in common; in the task's own thread."""
+        """Return the archive root of the destinations; in the task's own thread."""
         if self.root is not None:
             return Location.to_write(self.root, "root")
         root = common_root(destination.uri)
@@ -215,7 +215,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         address = push_report(ti, report)
         self._report_written(run.context, written, result, self.hook)
         self.log.info("Wrote %s and report %s.", run.checkpoint.manifest, report)
-        # Before the task may fail: Airflow drops what it would have returned, and closing the night needs it.
+        # Before the task can fail: Airflow drops the result of a failed task, and closing the night needs it.
         ti.xcom_push(key=RETURN_VALUE, value=result)
         return address
 

@@ -125,7 +125,7 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
             return self._wait_or_return(context, self._previous_job() or self._submit())
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Resume; if the trigger itself failed, Airflow drops what was kept for `execute_complete`."""
+        """Resume; if the trigger itself failed, Airflow drops the arguments of `execute_complete`."""
         self._prepare(context)
         self._job = StoredJob.parse((next_kwargs or {}).get("job", {}))
         if next_method == "__fail__":
@@ -209,7 +209,7 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
         name = f"{self.kind.noun.capitalize()} {job.uuid}"
         try:
             if not checks_owner or self._state.owns(job.uuid):
-                hook = self.hook_class(conn_id or self.conn_id)  # which may have changed after a long wait
+                hook = self.hook_class(conn_id or self.conn_id)  # which may change during a long wait
                 return cancel_in_worker(self.kind, hook, job.uuid, self.log, job.account) or {}
             self.log.warning("%s belongs to another attempt now: it is not cancelled.", name)
         except Exception as error:  # it must not hide why the task ends
@@ -247,7 +247,7 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
         raise deadline.timeout_error(error) if is_timeout else error
 
     def _mask(self, record: Record) -> Record:
-        """Mask what the service quotes of an address that has a login or a signature."""
+        """Mask quotes, by the service, of an address that has a login or a signature."""
         if record.get("error"):
             record["error"] = mask_address(record["error"], self.address)
         return record
@@ -268,7 +268,7 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
             job = self.call(self.submit, self._is_gone)
         except (ComplianceUncertainError, ComplianceProtocolError):  # the service may have accepted it
             raise
-        except ComplianceError:  # the service surely has not accepted it
+        except ComplianceError:  # the service surely did not accept it
             self._state.save(StoredJob())
             raise
         identifier: str = getattr(job, self.kind.id_name)
@@ -285,7 +285,7 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
         return {self.kind.id_name: identifier, "status": str(job.status)}
 
     def _input(self) -> StoredJob:
-        """Return what a job is for; a stored one for another input is not re-attached to."""
+        """Return the input of a job; a task does not re-attach to a stored job with another input."""
         account = self.hook.account_digest
         return StoredJob(
             source=self.source, fingerprint=self.fingerprint, connection=self.conn_id, account=account
@@ -309,7 +309,7 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
             return None
         name = f"{self.kind.noun} {identifier} of a previous attempt"
         if not is_same:
-            self.log.info("There is %s with another input: submitting again.", name)
+            self.log.info("Another input than %s has: submitting again.", name)
             if self.cancel_on_kill:  # at the service and with the account that it was submitted with
                 conn_id = "" if stored.account == given.account else stored.connection
                 self._cancel(stored, conn_id, checks_owner=False)

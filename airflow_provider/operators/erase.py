@@ -16,7 +16,7 @@ class ComplianceEraseOperator(StoringMixin, ComplianceBaseOperator):
     """Erase documents: everything about them in all nights below a root, and their jobs at the service.
 
     All other evidence stays valid; a record says which digests were erased, why, by whom and when. Fails if a
-    document is on hold. A retry completes what an earlier attempt began.
+    document is on hold. A retry completes the erasure of an earlier attempt.
 
     Returns the URI of the `record`, the numbers of erased `documents`, `rows` and `digests`, how many jobs
     the service did not delete (`jobs_left`; the next run tries again), and which files could not be read or

@@ -114,7 +114,7 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
                     "have accepted it. Check there; to send it again, clear the task."
                 )
             )
-        sender = "A previous attempt has sent" if outcome else "Sent"
+        sender = "A previous attempt sent" if outcome else "Sent"
         self.log.info("%s the feedback of expert %s%s.", sender, expert_id, about)
 
 

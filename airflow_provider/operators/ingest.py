@@ -94,7 +94,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
 
     @property
     def topic(self) -> object:
-        """The subject of the task: its shard, or its first source and how many more there are."""
+        """The subject of the task: its shard, or its first source and the number of the others."""
         if shard := find_shard(self.sources):
             return f"shard {int(shard['place']) + 1}"
         first, *others = as_list(self.sources, "source") or ["nothing"]
@@ -146,7 +146,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         except ComplianceInputError:
             if self.root is not None or self.skip_unchanged:
                 raise
-            return destination  # such as file:///dt=2026-01-01/: there is nothing to compare with
+            return destination  # such as file:///dt=2026-01-01/: no earlier night to compare with
 
     async def _plan(self, documents: list[Document], earlier: EarlierDocuments) -> dict[str, Any]:
         """Log and return what would be done with the documents; nothing is sent or written."""
@@ -177,7 +177,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
             return run.destination / f"{folder}{text_name(document, self.file_name_template)}"
 
         async with await self.hook.get_async_conn() as client:
-            if run.is_new_attempt:  # after a deferral, the journal says what was decided
+            if run.is_new_attempt:  # after a deferral, the journal has the decisions
                 run.destination.fs.invalidate_cache()
                 # With `delete_after`, jobs that the service does not know are meant to be gone.
                 asked = client if run.delete_after is None else None

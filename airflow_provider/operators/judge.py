@@ -84,7 +84,7 @@ class ComplianceJudgeOperator(StoringMixin, ComplianceBaseOperator):
         frameworks = {group.framework_id: group.framework for group in night.drifted}
         judged_since = read_judged_since(nights)
         if night.drifted:
-            found = f"The service has drifted: {enumerate_few(map(str, night.drifted), 400)}."
+            found = f"The service drifted: {enumerate_few(map(str, night.drifted), 400)}."
             if self.on_drift == "fail":
                 error = ComplianceAssessError(
                     f"{found} Ask the operator of the service what changed. Nothing was published: set "

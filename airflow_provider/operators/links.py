@@ -25,10 +25,10 @@ REPORT_KEY = "compliance_report"  # XCom: the URI of the report of a task instan
 
 
 class PushedLink(BaseOperatorLink):
-    """Links to the URL that the task has pushed to XCom as `xcom_key`."""
+    """Links to the URL that the task pushed to XCom as `xcom_key`."""
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
-        """Return the URL; empty if there is none."""
+        """Return the URL, or an empty string."""
         key = getattr(ti_key, "key", ti_key)
         return str(XCom.get_value(ti_key=key, key=self.xcom_key) or "")
 

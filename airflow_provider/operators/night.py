@@ -26,7 +26,7 @@ OnClosed = Callable[[Any], object]
 """A notifier of Airflow, or a function of the context."""
 
 JUDGE = "ComplianceJudgeOperator"
-# Whose instances are looked for also above what is directly upstream, and the parameter for their outputs.
+# Operators whose tasks count even if they are not direct upstream tasks, and the parameter for their outputs.
 NIGHT_TASKS = {
     "ComplianceIngestOperator": "ingested",
     "ComplianceAssessOperator": "assessed",
@@ -62,7 +62,7 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
         writing record and report: a number, a share such as 0.2, or a percentage; None for any number
     :param retire_after: erase documents that were in none of this many latest nights, unless more than
         `max_vanished` are gone; None for never
-    :param sample_of: how many documents there are, if the night has only a sample of them: documents outside
+    :param sample_of: the number of all documents, if the night has only a sample of them: documents outside
         the sample don't count as gone, and nothing is retired
     :param on_closed: one or many notifiers of Airflow, or functions of the context, to call when the night is
         closed, and again when it is closed with something new, such as decisions. `night` in their context
@@ -109,7 +109,7 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
         self._given = {
             name
             for name, outputs in (("ingested", ingested), ("assessed", assessed))
-            if outputs is not None  # what a task left may be nothing when it is rendered
+            if outputs is not None  # the output of a task may be empty when it is rendered
         }
         self.ingested = ingested
         self.assessed = assessed
@@ -148,7 +148,7 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
         manifests = [root / str(table["path"]) for table in closed.record["manifests"]]
         written = Lineage(tables={Location(closed.uri): 1}, texts=manifests)
         self._report_written(context, written, result)
-        context["ti"].xcom_push(key=RETURN_VALUE, value=result)  # Airflow drops what a failed task returns
+        context["ti"].xcom_push(key=RETURN_VALUE, value=result)  # Airflow drops the result of a failed task
         if closing.is_new:
             urls = {"report_url": address, "forms_url": forms_url(context["ti"])}
             self._notify(context, {**night, **urls, "report": result["report"]})
@@ -170,7 +170,7 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
                 )
 
     def _retire(self, root: Location, context: Context, closed: ChainRecord | None) -> None:
-        """Erase documents that vanished; without a record, complete what an earlier attempt began."""
+        """Erase documents that vanished; without a record, complete the erasure of an earlier attempt."""
         if self.retire_after is None:
             return
         from airflow_provider.nights.evidence.erasing import Erasure
@@ -210,16 +210,16 @@ class ComplianceCloseNightOperator(StoringMixin, ComplianceBaseOperator):
             )
 
     def _night_tasks(self) -> tuple[set[str], set[str]]:
-        """Return the tasks whose state says what is missing, and those of them that leave a manifest.
+        """Return the tasks of the night, whose state shows gaps, and among them the writers of manifests.
 
-        All that is directly upstream is part of the night. Of what is above that, only the tasks that leave
-        something: others, such as one that sends a message, matter only if they keep these from running.
+        All direct upstream tasks are part of the night. Further upstream, only tasks that leave a manifest:
+        others, such as a task that sends a message, matter only if they keep these from running.
         """
         tasks, writers = set(self.upstream_task_ids), set()
         above = self.get_flat_relatives(upstream=True) if self.has_dag() else ()
         kinds = {task.task_id: _kinds_of(task) for task in above}
         judges = [task for task in above if JUDGE in kinds[task.task_id]]
-        # What is above a judge is about golden documents, of which it leaves what there is to leave.
+        # Tasks above a judge are about golden documents, and the judge writes their tables.
         golden = {task.task_id for judge in judges for task in judge.get_flat_relatives(upstream=True)}
         for task in above:
             names = set() if task.task_id in golden else kinds[task.task_id] & NIGHT_TASKS.keys()

@@ -54,7 +54,7 @@ MORE_HINT = (
 )
 NO_UI = "No one can answer in `airflow dags test`. Set defaults, or leave it out by --mark-success-pattern"
 STORE_HINT = "To have it stored from now on, set `state_path` in the connection, or a `destination`."
-NEXT_STEP = "Send what is missing with ComplianceSubmitFeedbackOperator, or start a new DAG run."
+NEXT_STEP = "Send missing feedback with ComplianceSubmitFeedbackOperator, or start a new DAG run."
 
 
 class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
@@ -81,7 +81,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         `findings.jsonl.gz`, one or many; or a form of `group_findings`, which is asked as it is
     :param only: which `findings`: `changed` since the previous night (the default) or `insufficient`, both
         without findings that an expert decided before; or `all`
-    :param limit: at most this many findings on the form, by default 15: first those that got worse, then
+    :param limit: at most this many findings on the form, by default 15: first verdicts that got worse, then
         missing ones
     :param destination: where to write the decisions as JSON Lines, such as `s3://conn_id@bucket/decisions/`;
         below a prefix that ends with a slash each task has its own file. An existing file is replaced
@@ -164,13 +164,13 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
 
     @entry_point
     def execute_after_check(self, context: Context, event: Any = None) -> Any:
-        """Resume when it is known whether an earlier attempt was answered, of which nothing is stored."""
+        """Resume when it is known whether an earlier attempt, which stored nothing, was answered."""
         if event:
             raise as_non_retryable(
                 ComplianceError(
                     f"An earlier attempt was answered by {event.get('by')} at {event.get('at')}, and may "
-                    "have sent feedback: its log says what. Nothing of it is stored, so nothing is asked or "
-                    f"sent again. {NEXT_STEP} {STORE_HINT}"
+                    "have sent feedback: see its log. It stored nothing, so this attempt neither asks nor "
+                    f"sends again. {NEXT_STEP} {STORE_HINT}"
                 )
             )
         return self._review(context, self._state(context))
@@ -197,7 +197,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         if review.has_form and new:
             self._finish(context, state)
             raise ComplianceInputError(
-                "The findings have changed since this task first asked, and Airflow keeps the first form. "
+                "The findings changed after this task first asked, and Airflow keeps the first form. "
                 "Start a new DAG run to review them."
             )
         if review.is_answered and not new:
@@ -235,7 +235,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
             raise
 
     def _read_demands(self) -> dict[tuple[str, str], str]:
-        """Return what the criteria demand, as the service lists them, by framework and criterion."""
+        """Return the requirements of the criteria, as the service lists them, by framework and criterion."""
         if not any(finding.framework for finding in self._form.findings):
             return {}
         try:
@@ -266,7 +266,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         """Store the answer, then send it.
 
         :param shown: the findings on the form
-        :param outdated: keys of those whose verdict has changed since then
+        :param outdated: keys of findings whose verdict changed since then
         """
         self._form = Form([ReviewedFinding(**record) for record in shown], self._reviewed)
         state = self._state(context)
@@ -274,13 +274,13 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         if event.get("responded_by_user") is None:
             self.log.warning("No one answered in time: sending no feedback.")
             self._write(context, state)
-        super().execute_complete(context, event)  # fails if no one has answered, and there are no defaults
+        super().execute_complete(context, event)  # fails without an answer and without defaults
         return self._finish(context, state)
 
     def _record(
         self, context: Context, state: ReviewState, event: dict[str, Any], outdated: Collection[str]
     ) -> None:
-        """Store the decisions of a form; after one that has expired, the next attempt asks again."""
+        """Store the decisions of a form; after an expired form, the next attempt asks again."""
         user, at = event.get("responded_by_user"), event.get("responded_at")
         decisions, warnings = self._form.parse(
             event.get("params_input") or {},

@@ -217,7 +217,7 @@ def make_app() -> FastAPI:
         open_forms = await run_blocking(nights.count_open_forms, dag_ids)
         decided: dict[str, int] = {}
         for chain in chains:
-            with suppress(HTTPException):  # the records say how many there were when the nights were closed
+            with suppress(HTTPException):  # the records have their number when the nights were closed
                 decided |= await run_blocking(nights.count_decisions, chain["root"], dag_ids, open_forms)
         return page("nights.html", request, chains=chains, open_forms=open_forms, decided=decided)
 
@@ -235,7 +235,7 @@ def make_app() -> FastAPI:
     async def show_run(
         request: Request, dag_id: DagId, run_id: str, source: str = "", show: str = ""
     ) -> Response:
-        """Show the report of a night, one of its documents, or its text: what a review's form links to."""
+        """Show the report of a night, one of its documents, or its text, for links in review forms."""
         return await send_run(request, dag_id, run_id, source, is_text=show == "text")
 
     @app.get("/nights/{root_id}/{number}")

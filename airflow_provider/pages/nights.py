@@ -102,7 +102,7 @@ def list_nights(root: str, dag_ids: Collection[str]) -> list[ChainRecord]:
     chain = Chain(Location(root))
     head = chain.find_head()
     if head is None:
-        raise ComplianceStorageError("There are no nights here any more: the folder was emptied or moved.")
+        raise ComplianceStorageError("This folder has no nights any more: it was emptied or moved.")
     latest: dict[tuple[object, object], ChainRecord] = {}
     for entry in islice(chain.newest_first(head), 2 * MAX_NIGHTS):
         if entry.record.get("dag_id") in dag_ids:
@@ -119,7 +119,7 @@ def find_night_report(
 ) -> tuple[Location | None, ChainRecord | None, dict[str, int]]:
     """Return where the report of a closed night is, its record, and the numbers of nights around it.
 
-    The report is None if these DAGs have not closed it.
+    The report is None if these DAGs did not close it.
     """
     chain = Chain(Location(root))
     head = chain.find_head()

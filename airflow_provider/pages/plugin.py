@@ -11,7 +11,7 @@ from airflow_provider.runtime.compat import HAS_FORMS
 
 
 async def serve(scope: Any, receive: Any, send: Any) -> None:
-    """Serve a request; the app is made by the first one, because workers load plugins, too."""
+    """Serve a request; the first one makes the app, because workers load plugins as well."""
     from airflow_provider.pages.app import make_app
 
     await make_app()(scope, receive, send)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from urllib.parse import unquote
 
 MIN_CODE_CHARS = 6  # for `?code=`; a shorter one is a language or a country
-MAX_NESTED = 3  # addresses inside one another; what is deeper is replaced as a whole
+MAX_NESTED = 3  # addresses inside one another; deeper ones are replaced as a whole
 MAX_ADDRESS_CHARS = 16_384  # no server takes more; a longer one is replaced as a whole
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
@@ -23,7 +23,7 @@ _REDACTED = re.compile(r"\bsignature=redacted(?=[&#]|$)|\bredacted-[0-9a-f]{12}(
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _PARAMETER = re.compile(r"[?&#;~]([^?&#;~=/\s]+)=([^?&#;~\s]+)")
 _LOGIN = re.compile(r"://[^/?#@\s]+@")
-_DOTTED = re.compile(r"[\w.-]{12,}")  # what a JWT may be in
+_DOTTED = re.compile(r"[\w.-]{12,}")  # texts that may contain a JWT
 _JWT_START = re.compile(r"\beyJ")
 
 # Names of parameters with a secret: as a whole, as one of several words, and at the end of glued words. They
@@ -64,8 +64,8 @@ _CDN = frozenset({
 def redact(address: str) -> str:
     """Return an address as it is stored and shown: without logins, signatures and tokens.
 
-    A digest takes the place of a login or a token, because it may decide which document there is. The
-    signature of a presigned URL does not: it only grants access to what the rest of the URL names, for some
+    A digest takes the place of a login or a token, because it may identify the document. The
+    signature of a presigned URL does not: it only grants access to the object that the rest names, for some
     hours. So it is left out with all its parameters, and a document that is signed again each night is the
     same document every night. `redact_all` keeps the rare addresses apart that differ in nothing else.
 
@@ -79,7 +79,7 @@ def _is_plain(address: str) -> bool:
 
 
 def redact_all(addresses: Iterable[str]) -> dict[str, str]:
-    """Return different addresses by their redacted ones, which are different, too.
+    """Return different addresses by their redacted forms, which also differ.
 
     Addresses that would have the same redacted one get a digest of the whole address instead. A redacted
     address, as from a manifest, does not count beside the address that it was made of.
@@ -135,7 +135,7 @@ class _Redaction:
         path = rest.removeprefix(authority)
         login, at, host = authority.rpartition("@")
         if login and (is_web or ":" in unquote(login)):
-            # Not the password, if there is a user: it would be easy to guess from a digest.
+            # With a user, not the password: it would be easy to guess from a digest.
             user, _, password = unquote(login).partition(":")
             self.secrets.append(password)
             login = self._stand_in(login, user or password)
@@ -184,9 +184,9 @@ class _Redaction:
         return self._stand_in(value, nested.result)
 
     def _stand_in(self, value: str, meaning: str = "") -> str:
-        """Return what takes the place of a value.
+        """Return the replacement of a value.
 
-        :param meaning: what of the value decides which document there is; by default all of it
+        :param meaning: the part of the value that identifies the document; by default all of it
         """
         if self._suffix:
             return f"redacted{self._suffix}"
@@ -203,7 +203,7 @@ def _signed_names(names: set[str]) -> set[str]:
     if "sig" in names and not names.isdisjoint({"sv", "se"}):
         signed |= _AZURE
     if "signature" in names and len(names & _CDN) > 1:
-        # A policy is a part of the signature where there is a key pair, and may be a document elsewhere.
+        # A policy is part of the signature if a key pair is given; otherwise it may identify a document.
         signed |= _CDN if "keypairid" in names else _CDN - {"policy"}
     return signed
 
@@ -217,7 +217,7 @@ def is_secret(name: str, value: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def has_secret_word(name: str) -> bool:
-    """Return whether a name means a secret, also outside of a query."""
+    """Return whether a name means a secret, even outside of a query."""
     return _normalize(name).endswith(_SECRET_ENDINGS) or any(
         word.lower() in _SECRET_WORDS for word in _WORD.findall(decode(name))
     )

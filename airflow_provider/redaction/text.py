@@ -27,7 +27,7 @@ _JOINERS = "\u200c\u200d"  # invisible, but part of words and emoji
 _ESCAPED_AMPERSAND = re.compile(r"&(?:amp|#38|#x26);|\\u0026", re.IGNORECASE)
 
 # Secrets in a text. `re` compiles and keeps them when the first text is searched, not when a DAG is parsed.
-# An address, also escaped, as in JSON or in a parameter, and without a scheme
+# An address, escaped or not, as in JSON or in a parameter, and without a scheme
 _ADDRESS = r"""(?xi) (?: \b[a-z][a-z0-9+.-]{0,20} (?: : | %(?:25){0,3}3a ) | (?<![\w:/\\%]) )
     (?: \\{0,7}/ | %(?:25){0,3}2f ){2} [^\s'"<>`]* [^\s'"<>`.,;:!?)\]}]"""
 _GLUED = re.compile(r"(?<=[,;|@])(?=[A-Za-z][A-Za-z0-9+.-]{0,20}://)")  # where another address starts
@@ -36,7 +36,7 @@ _FIELD = r"""(?xi) (?: (?P<mark> [?&\#;] | [(\[]\s?\\{0,7}["'] ) | (?P<tag> (?:<
     (?<![\w./-]) (?P<name>[a-z][\w.-]{0,60}+)
     (?(tag) (?:\s[^<>]{0,200})? (?:>|&gt;)
     | (?P<equals> %3d | (?:\\{0,7}["'])?\s{0,3}(?:=>?|[:,])\s{0,3} ) (?: [bru]?(?P<quote>\\{0,7}["']) )? )"""
-_QUOTE = re.compile(r"""(?<!\\)(\\*)(["'])(?!\w)""")  # no letter follows the one that ends a value
+_QUOTE = re.compile(r"""(?<!\\)(\\*)(["'])(?!\w)""")  # a letter never follows a closing quote
 _UNQUOTED = re.compile(r"""[^\s&;<>"',]+(?:["',](?=\w)[^\s&;<>"',]*)*""")
 _CLOSING_TAG = re.compile("</|&lt;/")
 _MASKED = re.compile(r"\*\*\*|redacted")
@@ -71,7 +71,7 @@ def _escape(letter: str) -> str:
 
 
 def enumerate_few(parts: Iterable[str], length: int = 100) -> str:
-    """Return the first parts for a sentence, each cut to a length, and how many more there are."""
+    """Return the first parts for a sentence, each cut to a length, and the number of the others."""
     shown = list(parts)
     more = f" and {len(shown) - MAX_ENUMERATED:,} more" if len(shown) > MAX_ENUMERATED else ""
     return ", ".join(part[:length] for part in shown[:MAX_ENUMERATED]) + more
@@ -103,7 +103,7 @@ def redact_text(text: str) -> str:
 
 
 def mask(text: str, secrets: Iterable[str]) -> str:
-    """Mask known secrets, also escaped for HTML, URLs, JSON or Python."""
+    """Mask known secrets, including their escaped forms in HTML, URLs, JSON or Python."""
     for secret in secrets:
         if len(secret) >= MIN_MASKED_CHARS:
             text = _spellings_of(secret).sub("***", text)
@@ -111,7 +111,7 @@ def mask(text: str, secrets: Iterable[str]) -> str:
 
 
 def mask_address(text: str, address: str) -> str:
-    """Redact a text about an address, also where it quotes a part of the address only."""
+    """Redact a text about an address, even if it quotes only a part of the address."""
     secrets = [secret for secret in secrets_in(address) if len(secret) >= MIN_QUOTED_CHARS]
     return mask(redact_text(text), secrets)
 

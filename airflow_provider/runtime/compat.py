@@ -65,7 +65,7 @@ def send_map_index(task: Any, context: Any) -> None:
 
 
 class _Questions:
-    """The tasks whose state is asked for in one event loop: those that come during an answer go together.
+    """Asks for the state of tasks, once per event loop: tasks that come during a request share the next one.
 
     The first answer of a triggerer that has just started takes seconds, and questions wait for each other.
     """
@@ -132,7 +132,7 @@ def read_task_states(instances: Sequence[Any]) -> list[str | None]:
 
 
 def human_in_the_loop() -> Any:
-    """Return Airflow's operator for human in the loop, or one that says that there is none.
+    """Return Airflow's operator for human in the loop, or one that fails because this Airflow has none.
 
     The latter is not needed when 3.1 is the oldest supported version.
     """
@@ -217,7 +217,7 @@ def wait_for_form(operator: Any, context: Any, kwargs: dict[str, Any]) -> None:
 def asset_stores_of(trigger: BaseTrigger) -> list[Any]:
     """Return the state stores of all assets that a trigger watches; none before Airflow 3.3.2."""
     stores = getattr(trigger, "asset_state_store", None)
-    # There is no public way to list them, and the way to the only one fails where there are two.
+    # Airflow has no public way to list them; its accessor for a single asset fails with two.
     found = [] if stores is None else [*stores._by_name.values(), *stores._by_uri.values()]  # noqa: SLF001
     return [store for store in found if hasattr(store, "aget")]
 
@@ -260,7 +260,7 @@ def task_states(context: Any, task_ids: Iterable[str]) -> dict[tuple[str, int], 
 def scheduled_dates(dag: Any, after: datetime, before: datetime, most: int) -> list[str]:
     """Return the dates of a cron schedule between two others, the latest of them; none of other schedules.
 
-    The classes of timetables differ. Not needed when a DAG of a task says in all versions what it runs when.
+    The classes of timetables differ. Not needed when the timetables of all supported versions are the same.
     """
     timetable = getattr(dag, "timetable", None)
     expression = getattr(timetable, "expression", None) or getattr(timetable, "_expression", None)

@@ -73,7 +73,7 @@ class EventLoop:
 
     def cancel(self) -> None:
         """Cancel the work and give it time to clean up; for `on_kill`, which runs in a signal handler."""
-        is_first, self._is_cancelled = not self._is_cancelled, True  # even before the work has started
+        is_first, self._is_cancelled = not self._is_cancelled, True  # even before the work starts
         loop, work = self._loop, self._work
         if is_first and loop and work and not self._finished.is_set():  # only once: it is cleaning up
             with suppress(RuntimeError):  # it has just finished
@@ -109,8 +109,8 @@ class EventLoop:
 class _DaemonThreadPool(ThreadPoolExecutor):
     """An executor whose hanging threads, such as in a read that never returns, can be abandoned.
 
-    Those of the standard library block the end of the event loop, and then of the process. asyncio accepts
-    only a ThreadPoolExecutor, of which nothing else is used.
+    Threads of the standard library's executor block the end of the event loop, and then of the process.
+    asyncio accepts only a ThreadPoolExecutor, but uses nothing else of it.
     """
 
     def __init__(self, size: int, name: str) -> None:

@@ -30,7 +30,7 @@ def fail_without_retry(method: Callable[P, T]) -> Callable[P, T]:
 
 
 def as_non_retryable(error: ComplianceError) -> ComplianceError:
-    """Return the same error as an AirflowFailException, too, so that both `except` clauses catch it."""
+    """Return the error as an AirflowFailException as well, so that both `except` clauses catch it."""
     original: Any = type(error)
     kind = _non_retryable(original)
     result: ComplianceError = kind.__new__(kind, *error.args)

@@ -1,4 +1,4 @@
-"""Paths in object storage: which schemes there are, and Airflow's path of a URI."""
+"""Paths in object storage: their schemes, and Airflow's path of a URI."""
 
 from __future__ import annotations
 

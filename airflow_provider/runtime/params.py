@@ -32,7 +32,7 @@ def as_list(given: Any, what: str) -> list[Any]:
     A rendered template turns a list into a string, unless it renders native objects; its filter `tojson` also
     puts a single string into quotes.
 
-    :param what: what an item is, for the error
+    :param what: noun of an item, for the error
     """
     given = required(given, what)
     if isinstance(given, str) and given.strip().startswith("["):
@@ -50,7 +50,7 @@ def as_list(given: Any, what: str) -> list[Any]:
 
 
 def required(given: Any, what: str) -> Any:
-    """Return a parameter as it is; one that has rendered to nothing is an error.
+    """Return a parameter as it is; it is an error if its template rendered to nothing.
 
     :param what: the parameter, for the error
     """
@@ -63,7 +63,7 @@ def required(given: Any, what: str) -> Any:
 
 
 def _unquote(text: str) -> str:
-    """Return a string that may be JSON as what it means."""
+    """Return a string without the quotes of JSON."""
     if text.strip().startswith('"'):
         try:
             return str(json.loads(text))
@@ -73,7 +73,7 @@ def _unquote(text: str) -> str:
 
 
 def as_str_list(given: Any, what: str) -> list[str]:
-    """Return one or many strings as a list, in order; what is given twice is there twice."""
+    """Return one or many strings as a list, in order, including duplicates."""
     found = as_list(given, what)
     for item in found:
         if not isinstance(item, str) or optional(item) is None or not item.strip().isprintable():
@@ -140,7 +140,7 @@ def outputs_of(given: Any, what: str) -> Iterator[Any]:
         text = given.strip()
         if text[:1] in ("[", "{", '"'):
             yield from outputs_of(parse_value(text, what), what)
-        elif text.startswith("Lazy") and "(" in text:  # what a template makes of the outputs of a mapped task
+        elif text.startswith("Lazy") and "(" in text:  # the outputs of a mapped task, rendered by a template
             raise ComplianceInputError(
                 f"'{text[:80]}' is not a valid {what}: a template can't render the outputs of a mapped task. "
                 "Pass the output itself, such as `ingest.output`, or add `| list | tojson` to the template."
@@ -167,7 +167,7 @@ def optional(given: Any) -> Any:
 
 
 def is_nothing(given: Any) -> bool:
-    """Return whether a task has left nothing.
+    """Return whether the output of a task is empty.
 
     Airflow 3.1 has a mark of its own for a mapped instance without output. Not needed when 3.2 is the oldest
     supported version.
@@ -176,7 +176,7 @@ def is_nothing(given: Any) -> bool:
 
 
 def parse_value(text: str, what: str) -> Any:
-    """Return the value of a string: JSON, or what a template renders of a Python object."""
+    """Return the value of a string: JSON, or a Python object that a template rendered."""
     try:
         return json.loads(text)
     except ValueError:
@@ -298,7 +298,7 @@ def parse_limit(given: Any) -> MaxFailed | None:
     """Return `max_submitted` as a number, a share or a percentage, which a template may have rendered."""
     limit: MaxFailed | None = optional(given)
     if isinstance(limit, str) and not limit.endswith("%"):
-        with suppress(ValueError):  # the check below says what is valid
+        with suppress(ValueError):  # the check below names the valid values
             limit = int(limit) if limit.isdecimal() else float(limit)
     if limit is not None:
         count_allowed(limit, total=0, name="max_submitted")

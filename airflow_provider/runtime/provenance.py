@@ -47,7 +47,7 @@ def read_provenance(context: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_attempt(ti: Any) -> dict[str, Any]:
-    """Return what identifies an attempt of a task instance, also after it was deferred."""
+    """Return the identity of an attempt of a task instance; it stays the same after a deferral."""
     started = getattr(ti, "start_date", None)
     return {
         "try_number": getattr(ti, "try_number", 0),
@@ -61,7 +61,7 @@ def is_newer(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     The higher number decides, unless both start times are known and contradict it: the number starts again
     at 1 if a run is deleted and created again. This is the only rule for it; see its table in the tests.
 
-    :param one: `try_number` and `started_at` as of `describe_attempt`; what is unknown is 0 or missing
+    :param one: `try_number` and `started_at` as of `describe_attempt`; an unknown value is 0 or missing
     """
     try:
         number, other_number = (int(attempt.get("try_number") or 0) for attempt in (one, other))
@@ -72,6 +72,6 @@ def is_newer(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def check_newest(attempt: Mapping[str, Any], held: Mapping[str, Any]) -> None:
-    """Stop an attempt if a newer one took over what they share, such as a lease."""
+    """Stop an attempt if a newer one took over shared state, such as a lease."""
     if is_newer(held, attempt):
         raise ComplianceSupersededError.by(held)

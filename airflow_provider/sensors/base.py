@@ -57,7 +57,7 @@ class ComplianceBaseSensor(WaitingOperator, BaseSensorOperator):
         return ids[0] if len(ids) == 1 else self.kind.describe(ids)
 
     def format_result(self, records: list[Record]) -> Any:
-        """Return what the task returns; the records are in the order of the ids."""
+        """Return the result of the task; the records are in the order of the ids."""
         return records
 
     @entry_point
@@ -65,7 +65,7 @@ class ComplianceBaseSensor(WaitingOperator, BaseSensorOperator):
         """Wait: in the triggerer, in this worker, or from poke to poke."""
         ids = self.ids
         if not ids:
-            self.log.info("There are no %ss to wait for.", self.kind.noun)
+            self.log.info("No %ss to wait for.", self.kind.noun)
             return self.format_result([])
         self._check_submitted(context, ids)
         try:
@@ -89,7 +89,7 @@ class ComplianceBaseSensor(WaitingOperator, BaseSensorOperator):
             raise self._skip_or_error(error) from None
 
     def poke(self, context: Context) -> bool | PokeReturnValue:
-        """Poll; for `mode="reschedule"`. What a poll in a worker outlasts, such as an outage, a poke does."""
+        """Poll; for `mode="reschedule"`. Like a poll in a worker, it outlasts an outage, for example."""
         result = poll_in_worker(self.kind, self.hook, unique(self.ids), self.log)
         if result.status == "success" and not result.is_final:
             return False

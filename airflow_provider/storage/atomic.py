@@ -50,7 +50,7 @@ class Draft:
 
     :param location: where it will be, for errors
     :param level: the compression level; None if it is not compressed
-    :ivar size: of what it has so far, like `sha256`
+    :ivar size: in bytes so far; `sha256` is also the hash so far
     """
 
     def __init__(self, location: Location, level: int | None = None) -> None:
@@ -81,7 +81,7 @@ class Draft:
         return Path(self._file.name)
 
     def close(self) -> None:
-        """Remove what is on this machine."""
+        """Remove the local copy."""
         if self._file:
             self._file.close()
 
@@ -107,7 +107,7 @@ def put_sync(location: Location, content: Content, *, is_private: bool = False) 
 
 
 def create_once(location: Location, content: Content) -> bool:
-    """Write a file atomically unless there is one; return whether it was written.
+    """Write a file atomically unless it exists; return whether it was written.
 
     Of two writers at the same time one wins: by a link on a local disk, by a conditional request in an object
     store. Other stores have neither: there, of two writers at the very same moment the last one wins.
@@ -141,20 +141,20 @@ def _upload(location: Location, content: Content, **options: Any) -> None:
 
 def _create_object(location: Location, content: Content) -> bool:
     fs, path = location.fs, location.path
-    # Some stores know the condition, but not for what they get in parts.
+    # Some stores know the condition, but not for uploads in parts.
     if not _refuses.get(fs) or not isinstance(content, bytes):
         fs.invalidate_cache()
         if fs.exists(path):
             return False
     is_created = _try_create(location, content)
     if is_created and fs not in _refuses and isinstance(content, bytes):
-        # Whether it ignores the condition shows when the same is created twice.
+        # A store that ignores the condition creates the same object twice.
         _refuses[fs] = not _try_create(location, content)
     return is_created
 
 
 def _try_create(location: Location, content: Content) -> bool:
-    """Create an object under the condition that there is none; return whether it was created."""
+    """Create an object on the condition that it does not exist; return whether it was created."""
     for delay in (*CONFLICT_DELAYS_SECONDS, None):
         try:
             _upload(location, content, mode="create")

@@ -35,7 +35,7 @@ async def find_infos(uris: Iterable[str], seconds: float) -> dict[str, Info]:
     runs = await in_thread(_make_runs, set(uris))
 
     async def look(number: int) -> None:
-        with suppress(Exception):  # a request for each object says what is wrong
+        with suppress(Exception):  # a request for each object names the problem
             async with asyncio.timeout(seconds):
                 # Not `in_thread`: a store that hangs is abandoned.
                 found.update(await asyncio.to_thread(_look_at, runs[number]))
@@ -78,7 +78,7 @@ def _list_run(fs: Any, locations: Sequence[Location]) -> dict[str, Info]:
     found: dict[str, Info] = {}
     paths = [location.path for location in locations]
     start, count = 0, MIN_FOUND  # our objects in a page
-    # So the first of them is listed, too.
+    # Includes the first object in the list.
     pages = list_pages(fs, paths[0].rpartition("/")[0], start_after=locations[0].key[:-1])
     while count >= MIN_FOUND and len(paths) - start >= MIN_OBJECTS and (page := next(pages, None)):
         listed = {str(info["name"]): info for info in page}
@@ -91,7 +91,7 @@ def _list_run(fs: Any, locations: Sequence[Location]) -> dict[str, Info]:
 
 
 def list_folder(fs: Any, folder: str, *, is_flat: bool = False) -> Iterator[dict[str, Any]]:
-    """List what a folder contains, or all below it, with as little in memory as its store allows."""
+    """List the objects in a folder, or all below it, with as little in memory as its store allows."""
     if hasattr(fs, "call_s3"):
         for page in list_pages(fs, folder, is_flat=is_flat):
             yield from page
@@ -109,7 +109,7 @@ def list_folder(fs: Any, folder: str, *, is_flat: bool = False) -> Iterator[dict
 def list_pages(
     fs: Any, folder: str, *, is_flat: bool = False, start_after: str = ""
 ) -> Iterator[list[dict[str, Any]]]:
-    """List a folder of a store page by page, in order: what it contains, with folders or with all below them.
+    """List a folder of a store page by page, in order: its objects and folders, or all objects below it.
 
     :param start_after: the key that comes before; Azure can't skip what does
     """
@@ -139,7 +139,7 @@ def list_pages(
 
 
 def _list_pages_of_others(fs: Any, folder: str, start: str) -> Iterator[list[dict[str, Any]]]:
-    """List what a folder in Google Cloud Storage or Azure contains, without its folders."""
+    """List the objects in a folder of Google Cloud Storage or Azure, without its folders."""
     from fsspec.asyn import sync  # not to parse a DAG
 
     bucket, _, prefix = folder.partition("/")

@@ -96,11 +96,11 @@ class TableFile:
     def publish(self) -> None:
         """Write it to its store, atomically; it never replaces another one."""
         if not create_once(self.location, self._content) and self.location.sha256() != self.sha256:
-            raise ComplianceStorageError(f"Another attempt has written '{self.location}' meanwhile: retry.")
+            raise ComplianceStorageError(f"Another attempt wrote '{self.location}' meanwhile: retry.")
         self._draft.close()
 
     def replace(self, *, is_private: bool = False) -> None:
-        """Write it to its store, atomically, also over an older one."""
+        """Write it to its store atomically; replaces an older table."""
         put_sync(self.location, self._content, is_private=is_private)
         self._draft.close()
 
@@ -118,9 +118,9 @@ def _make_block(lines: bytes, sources: Iterable[bytes]) -> bytes:
 
 
 def read_blocks(file: Any, name: str, source: str) -> Iterator[bytes]:
-    """Yield lines of an open table, those about a source and others; EOFError or zlib.error if it is damaged.
+    """Yield lines of an open table, at least those about a source; EOFError or zlib.error if it is damaged.
 
-    What is compressed is skipped where the source can't be.
+    Compressed blocks that can't contain the source are skipped.
     """
     rest, wanted = b"", _hash(source)
     while head := file.read(len(BLOCK_START) + 6 if name.endswith(GZIP) else READ_AHEAD_BYTES):
@@ -141,7 +141,7 @@ def read_blocks(file: Any, name: str, source: str) -> Iterator[bytes]:
 def complete_once(tables: Sequence[TableFile]) -> None:
     """Complete the tables of one run of a task, and give them names that no other content has.
 
-    What is published may be named by evidence, so it is never written again: the tables of a later run are
+    Evidence may name a published table, so it is never written again: the tables of a later run are
     `manifest.2.jsonl` and so on. All tables of a run have the same number.
     """
     for table in tables:
@@ -205,7 +205,7 @@ def split_lines(file: Any, name: str) -> Iterator[bytes]:
 def parse_line(line: bytes, place: str) -> Row:
     """Return the row of a line.
 
-    :param place: what an error says, such as "The manifest is damaged: line 3 of 'file:///m.jsonl'"
+    :param place: for errors, such as "The manifest is damaged: line 3 of 'file:///m.jsonl'"
     """
     import pydantic_core  # see `to_line`
 
@@ -242,7 +242,7 @@ def find_names(folder: Location) -> list[str]:
     with storage_errors(folder, "searched"):
         fs.invalidate_cache()
         found = fs.find(root) if fs.exists(root) else []
-    # Stores may write what is before the folder differently.
+    # Stores may write the part before the folder differently.
     return sorted(path[path.index(root) + len(root) + 1 :] for path in found if root in path)
 
 

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 _SCHEMES_WITH_PATHS = frozenset({"file", "http", "https", "compliance"})  # the others have keys
 SUFFICIENT = "is sufficiently regulated"  # ends the name of an assertion
-MAX_DATASETS = 90  # inputs or outputs of one task; Airflow's collector accepts 100, also from others
+MAX_DATASETS = 90  # inputs or outputs of one task; Airflow's collector accepts 100 from all sources
 MAX_ASSERTIONS = 1_000  # for one event, which has to fit into a message of a broker
 MAX_CRITERION_CHARS = 300
 MAX_NAME_CHARS = 1_500  # as many as Airflow stores of an asset's URI
@@ -72,7 +72,7 @@ class Verdict:
     :param text: where it is; of golden documents their manifest
     :param criterion: framework and criterion
     :param is_sufficient: whether the text regulates it sufficiently, or what else is asserted holds
-    :param assertion: what is asserted of the criterion
+    :param assertion: about the criterion
     """
 
     text: Location
@@ -105,8 +105,8 @@ class Lineage:
     """Files that a task read and wrote.
 
     :param transfers: the texts that it stored
-    :param tables: what it wrote besides texts, with the number of rows
-    :param texts: what it read besides documents
+    :param tables: the tables that it wrote besides texts, with the number of rows
+    :param texts: the texts that it read besides documents
     :param verdicts: each is an assertion on a text, for OpenLineage; read once
     """
 
@@ -145,7 +145,7 @@ class Lineage:
         """Return inputs and outputs."""
         from airflow.providers.common.compat.sdk import conf
 
-        # Airflow's collector drops what is beyond its limit, and warns.
+        # Airflow's collector drops names beyond its limit, and warns.
         limit = min(MAX_DATASETS, conf.getint("lineage", "max_assets_per_collector", fallback=100) - 1)
         read = [(transfer.origin, 0) for transfer in self.transfers]
         read += [(uri_origin(text.address), 0) for text in self.texts]
@@ -157,8 +157,8 @@ class Lineage:
 def _assert(verdicts: Iterable[Verdict], inputs: Iterable[Dataset]) -> dict[Origin, Any]:
     """Return OpenLineage's assertions on inputs: one for each criterion of a text.
 
-    Of more than `MAX_DATASETS` texts, it is one on the folder, which holds if it holds for each text. Of more
-    than `MAX_ASSERTIONS`, those that do not hold are kept.
+    For more than `MAX_DATASETS` texts, one on the folder, which holds if it holds for each text. Beyond
+    `MAX_ASSERTIONS`, failed assertions are kept.
     """
     from openlineage.client.generated import data_quality_assertions_dataset as quality
 
@@ -207,7 +207,7 @@ def _openlineage_name(origin: Origin) -> Origin:
         return f"file://{authority}" if authority else "file", name
     if scheme in _SCHEMES_WITH_PATHS:
         return origin
-    # A bucket has one name in lineage, whichever scheme its URI uses.
+    # A bucket has one name in lineage for all schemes of its URI.
     return f"{OBJECT_STORES.get(scheme, scheme)}://{authority}", name.removeprefix("/") or "/"
 
 

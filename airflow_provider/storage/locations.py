@@ -1,4 +1,4 @@
-"""Locations in object storage, and what the errors of their stores mean."""
+"""Locations in object storage, and the meaning of the errors of their stores."""
 
 from __future__ import annotations
 
@@ -153,9 +153,9 @@ class Location:
         return content
 
     def read_json(self, default: Any = None) -> Any:
-        """Return the JSON object in a small object; the default if there is none, or it is damaged."""
+        """Return the JSON object in a small object; the default if it is missing or damaged."""
         with storage_errors(self, "read"):
-            self.fs.invalidate_cache(self.path)  # another process may have written it since it was listed
+            self.fs.invalidate_cache(self.path)  # another process may write it after it was listed
             try:  # without asking for its size before
                 content = self.fs.cat_file(self.path, start=0, end=MAX_JSON_BYTES + 1)
             except FileNotFoundError:
@@ -193,7 +193,7 @@ class Location:
             self.fs.rm_file(self.path)
 
     def list_names(self, kind: str = "") -> list[str]:
-        """Return the names of what is directly below this prefix, in order, as it is now.
+        """Return the current names directly below this prefix, in order.
 
         :param kind: only `directory` or `file`, as fsspec calls them
         """
@@ -223,11 +223,11 @@ def one_request(fs: Any) -> dict[str, int]:
 
 
 def read_objects(folder: Location, paths: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
-    """Read many small objects of one store, some at a time, in order; None for what is not an object.
+    """Read many small objects of one store, some at a time, in order; None for a missing object.
 
-    Blocks. Only those of one group are in memory.
+    Blocks. Only one group of objects is in memory.
 
-    :param folder: what errors name
+    :param folder: named in errors
     """
     fs, options = folder.fs, one_request(folder.fs)
 
@@ -260,7 +260,7 @@ class StoreError(Exception):
 def storage_errors(location: Location, action: Action = "written") -> Iterator[None]:
     """Map every error of a store to one of ours.
 
-    :param action: what is done with the location
+    :param action: a participle for the error
     """
     try:
         yield
@@ -321,7 +321,7 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 def as_json_or_file(given: Any, what: str) -> Any:
     """Return JSON from a value, a string, or the URI of a file in object storage.
 
-    :param what: what it is, for the error
+    :param what: a noun for the error
     """
     value = optional(given)
     if not isinstance(value, str) or value.startswith(("{", "[")):

@@ -84,7 +84,7 @@ def safe(value: str, default: str = "unnamed") -> str:
 def task_path(ti: Any) -> str:
     """Name a folder that no other task instance has; all attempts of this one share it.
 
-    The digest distinguishes what the readable parts may not, such as the runs `load:1` and `load_1`.
+    The digest distinguishes names whose readable parts are equal, such as the runs `load:1` and `load_1`.
     """
     instance = instance_of(ti)
     shard = "" if instance == -1 else f"-{instance}"
@@ -203,6 +203,6 @@ def task_folder(ti: Any, parent: str = INGEST_FOLDER) -> str:
 
 
 def common_root(destination: str) -> str:
-    """Return what the destinations of all runs have in common: all before a part such as `dt=2026-01-01`."""
+    """Return the common prefix of the destinations of all runs, before a part such as `dt=2026-01-01`."""
     parts = destination.rstrip("/").split("/")
     return "/".join(takewhile(lambda part: "=" not in part, parts))

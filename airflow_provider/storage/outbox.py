@@ -61,7 +61,7 @@ class Outbox:
         """Send a feedback; return an empty string, or its outcome if an attempt sent it before.
 
         :param name: identifies it within the task
-        :param about: what it must have been about; else it is another one
+        :param about: the subject; a feedback with the same name and another subject is another feedback
         """
         self.check_lease()
         if outcome := self.outcome(name, about):

@@ -20,10 +20,10 @@ ETAG_KEYS = ("VersionId", "version_id", "generation", "ETag", "etag")
 
 
 class SourceFile:
-    """A file to submit, opened when it is its turn; remembers what was opened, and what was read of it.
+    """A file to submit, opened when it is its turn; remembers its version, and how much of it was read.
 
     :param max_bytes: how large it may be; any size if this is None
-    :ivar version: fingerprint of what was opened
+    :ivar version: fingerprint of the opened file
     :ivar etag: its version id at the store, or its ETag; None if the store has neither
     :ivar size: in bytes; None if nothing was read
     :ivar sha256: of all bytes that the last request read; empty if it did not read all of them
@@ -46,7 +46,7 @@ class SourceFile:
         return str(self.location)
 
     def record_read(self, size: int, sha256: str) -> None:
-        """Keep what a request read."""
+        """Keep size and hash of a read."""
         self.size, self.sha256 = size, sha256
 
     def open(self, mode: str) -> IO[bytes]:
@@ -70,7 +70,7 @@ class SourceFile:
         return opened
 
     def _check_size(self, opened: IO[bytes], max_bytes: int) -> None:
-        """Refuse, and close, what is too large."""
+        """Close and refuse a file that is too large."""
         size = opened.seek(0, os.SEEK_END)
         opened.seek(0)
         if size > max_bytes:
@@ -81,14 +81,14 @@ class SourceFile:
 
 
 def _refuse_pipes(path: str) -> None:
-    """Refuse what is neither a file nor a folder: opening a pipe would block until it is written to."""
+    """Refuse anything but files and folders: opening a pipe would block until it is written to."""
     mode = os.stat(path).st_mode  # noqa: PTH116 - works for paths that are not UTF-8
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise ComplianceInputError(f"'{printable(path)}' is a pipe, a socket or a device, not a file.")
 
 
 def _opened_details(opened: Any) -> Mapping[str, Any]:
-    """Return what a store says about what was opened, which may be newer than what it has listed."""
+    """Return the store's info about the opened file, which may be newer than the listed version."""
     details = getattr(opened, "details", None)  # an object that fsspec opened
     if isinstance(details, Mapping):
         return details

@@ -1,4 +1,4 @@
-"""What a task remembers between attempts, in object storage, else in Airflow's task state store.
+"""The state of a task between attempts, in object storage or in Airflow's task state store.
 
 Airflow has such a store since 3.3, and empties it from 3.4 on when a task is cleared. Objects survive that on
 every version. Both have the methods `get` and `set`.
@@ -72,7 +72,7 @@ class ObjectStateStore:
 
 
 def open_state_store(context: Any, hook: ComplianceHook, destination: Any = None) -> Any:
-    """Return where a task instance stores its state; None if there is nothing. In the task's own thread.
+    """Return where a task instance stores its state; None if it stores nothing. In the task's own thread.
 
     That is the state path of the connection; else `_work/` at the task's destination, unless that is on a
     local disk, which other workers may not see; else Airflow's task state store.
@@ -90,10 +90,10 @@ def open_state_store(context: Any, hook: ComplianceHook, destination: Any = None
 
 @dataclass(frozen=True, kw_only=True)
 class StoredJob:
-    """The one job of a task, as its attempts store it; nothing is set where there is none.
+    """The one job of a task, as its attempts store it; nothing is set before the first submit.
 
-    While a submit is in flight there is an `intent`, but no `uuid`: a later attempt can't know whether the
-    service has accepted it. The attempt that stored it last owns it.
+    While a submit is in flight, `intent` is set, but not `uuid`: a later attempt can't know whether the
+    service accepted it. The attempt that stored it last owns it.
 
     :param source: the input, and `fingerprint` its version, if that is known
     :param connection: that it was submitted with, as the `account`, however its connection is called
@@ -118,7 +118,7 @@ class StoredJob:
         return cls(**{name: value for name, value in stored.items() if name in known and value is not None})
 
     def dump(self) -> dict[str, Any]:
-        """Return what is set, as JSON."""
+        """Return the fields that are set, as JSON."""
         return {name: value for name, value in vars(self).items() if value}
 
     def has_same_input(self, other: StoredJob) -> bool:
@@ -129,7 +129,7 @@ class StoredJob:
 
 
 class SubmitState:
-    """What the attempts of a task that submits one job tell each other.
+    """The state that attempts of a task share if it submits one job.
 
     :param open_store: see `open_state_store`; called when the store is needed
     :param ti: the task instance
@@ -153,7 +153,7 @@ class SubmitState:
         return isinstance(self.store, ObjectStateStore) or (CLEAR_KEEPS_STATE and self.store is not None)
 
     def read(self) -> StoredJob:
-        """Return what an earlier attempt stored.
+        """Return the job that an earlier attempt stored.
 
         An attempt that Airflow took for dead stops here if a newer one took over.
         """
@@ -169,7 +169,7 @@ class SubmitState:
         return StoredJob.parse(stored)
 
     def save(self, job: StoredJob, *raised: type[Exception]) -> None:
-        """Store a job or an intent, and that this attempt owns it; not over what a newer attempt has stored.
+        """Store a job or an intent, and that this attempt owns it; never replaces the job of a newer attempt.
 
         :param raised: the errors that end the task; all others are warnings
         """
@@ -189,7 +189,7 @@ class SubmitState:
         if self.store is None:
             return True
         stored = self.store.get(JOB_KEY)
-        # Airflow returns nothing to an attempt that has been superseded.
+        # Airflow returns nothing to a superseded attempt.
         if not isinstance(stored, dict):
             return False
         # Without a uuid it is the intent: this attempt could not store which job it got.

@@ -51,7 +51,7 @@ async def store_text(
 
     If the download breaks off, it is restarted from its beginning.
 
-    :param replace: what is there; else a text whose name is taken by another one gets a name with its hash
+    :param replace: an existing text; otherwise a text whose name is taken gets a name with its hash
     """
     for attempt in count():
         # A request that fails before the body was retried by the client already.

@@ -37,7 +37,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
 
     :param uuid: the uuid of a job, or many
     :param destination: a prefix that ends with `/`, such as `s3://conn_id@bucket/run={{ run_id }}/`, or the
-        full key if there is a single uuid; for a list it is always a prefix
+        full key for a single uuid; for a list it is always a prefix
     :param file_name_template: names of the objects below a prefix, with the fields `{uuid}`, `{source_name}`
         and `{source_stem}`; values are made safe, and equal names get a suffix, in mapped tasks and loops as
         well. A name that ends with `.gz`, here or as the full key, is written as gzip
@@ -95,12 +95,12 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
     ) -> list[str]:
         """Write the texts if all jobs are completed.
 
-        :param account: that has the jobs; empty if the task has not waited
+        :param account: the owner of the jobs; empty if the task did not wait
         """
         error = error_for(result, unique(self.uuids))
         if error is None:
-            vars(self).pop("hook", None)  # read again: it may have changed during the wait
-            what = f"the jobs that the task has waited for: {self.topic}"
+            vars(self).pop("hook", None)  # read again: the wait may have been long
+            what = f"the jobs that the task waited for: {self.topic}"
             self._check_accounts(context, [(what, account)])
             return self._write(context, self.uuids, result.records)
         if result.status == "timeout":
@@ -158,7 +158,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
         async def store(uuid: str) -> Written:
             target = targets[uuid]
             is_gzip = target.path.endswith(".gz")
-            # The text of a job that was completed just before may lag behind, too.
+            # The text of a job that was just completed may also lag behind.
             written = await outlast_refusals(
                 lambda: store_text(client, uuid, target, compress=is_gzip),
                 client,

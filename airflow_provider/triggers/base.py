@@ -23,8 +23,8 @@ from airflow_provider.waiting.waits import cancel, wait
 
 # Airflow 3.3 calls `on_kill` of a trigger. Not needed when 3.3 is the oldest supported version.
 TRIGGER_HAS_ON_KILL = hasattr(BaseTrigger, "on_kill")
-# All that Airflow gives a killed trigger. Until it says whether the task has ended, one that has just started
-# may need a third of that.
+# All the time that Airflow gives a killed trigger. A triggerer that just started may need a third of it to
+# learn whether the task ended.
 KILL_SECONDS = conf.getint("triggerer", "on_kill_timeout", fallback=30) - 2.0
 
 
@@ -100,7 +100,7 @@ class ComplianceWaitTrigger(_Options, BaseTrigger):
         except TimeoutError:
             state = None
         if state is None:
-            self.kind.warn_left(self.ids, ["Airflow did not say whether their task has ended."], self.log)
+            self.kind.warn_left(self.ids, ["Airflow did not say whether their task ended."], self.log)
         elif state in ENDED_TASK if self.is_durable else state != "deferred":
             self.log.info("The task was killed: cancelling its %ss in flight.", self.kind.noun)
             seconds = ends_at - asyncio.get_running_loop().time()

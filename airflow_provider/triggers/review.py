@@ -33,7 +33,7 @@ class ComplianceEarlierAnswerTrigger(BaseTrigger):
         answer: dict[str, str] = {}
         try:
             detail = await sync_to_async(get_hitl_detail_content_detail)(ti_id=UUID(self.ti_id))
-        except Exception as error:  # Airflow raises different errors if there was no form yet
+        except Exception as error:  # without a form, Airflow raises different errors
             self.log.info("Found no form of an earlier attempt: %s", type(error).__name__)
         else:
             user = getattr(detail, "responded_by_user", None)

@@ -85,7 +85,7 @@ class PollerConnection:
 
 
 async def read_account(hook: ComplianceHook) -> str:
-    """Return what the connection of a hook is; empty if it can't be read now."""
+    """Return the identity of a hook's connection; empty if it can't be read now."""
     try:
         return (await _make_client(hook)).settings.account_digest
     except ComplianceError:

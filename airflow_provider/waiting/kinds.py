@@ -108,7 +108,7 @@ class JobKind(ABC):
         return {self.id_name: identifier, "status": UNKNOWN, "error": str(error)}
 
     async def poll_one(self, client: Client, identifier: str) -> PollResult:
-        """Return what a poll of one finds."""
+        """Return the result of polling one job."""
         found: dict[str, PollResult] = {}
         await self.poll(client, [identifier], found.__setitem__)
         return found[identifier]
@@ -155,10 +155,10 @@ class JobKind(ABC):
     async def cancel_in_flight(
         self, client: Client, ids: Sequence[str], concurrency: int, log: Any, seconds: float | None = None
     ) -> dict[str, Record | None]:
-        """Cancel those of these that are in flight, and warn about those that may still be running.
+        """Cancel the jobs in flight among these, and warn about jobs that may still be running.
 
         :param seconds: how long this may take
-        :return: the record of each that had ended, None for each that was cancelled
+        :return: the record of each job that ended before, None for each cancelled one
         """
 
         async def cancel(identifier: str) -> None:
@@ -266,7 +266,7 @@ class Assessments(JobKind):
 
 
 def _may_concern_one_job(error: ComplianceError) -> bool:
-    """Return whether the service has answered with an error that other jobs may not meet."""
+    """Return whether the service responded with an error that may be specific to this job."""
     is_answer = isinstance(error, ComplianceHttpError | ComplianceProtocolError)
     return is_answer and not isinstance(error, ComplianceThrottledError)
 

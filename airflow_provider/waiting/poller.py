@@ -32,11 +32,11 @@ CLOSE_SECONDS = 5.0  # for a poller to close its connections
 PHASE_SECONDS = 86_400.0  # longer than any poll interval
 
 Update = tuple[str, Record | Exception]
-"""What a subscription gets: the id, and the record or the error that ends the wait for it."""
+"""An id, and the record or the error that ends the wait for it."""
 
 
 class _Watched(PollState):
-    """One job or assessment, with those who wait for it."""
+    """One job or assessment, with the subscriptions that wait for it."""
 
     def __init__(self, identifier: str, since: float, poll_interval: float, phase: float) -> None:
         super().__init__(identifier, since, poll_interval, phase)
@@ -105,17 +105,17 @@ class Poller:
         return since is not None and success_at is not None and success_at > since
 
     def last_result(self, identifier: str) -> PollResult | None:
-        """Return what the last poll of one found."""
+        """Return the result of the last poll of a job."""
         one = self._watched.get(identifier)
         return one.last_result if one else None
 
     def is_in_flight(self, identifier: str) -> bool:
-        """Return whether the last poll of one has found it in flight; one that may be gone is not."""
+        """Return whether the last poll found a job in flight; a job that may be gone is not."""
         found = self.last_result(identifier)
         return isinstance(found, dict) and found["status"] not in FINAL
 
     def join(self, subscription: Subscription, ids: Collection[str]) -> None:
-        """Poll these for a subscription, too."""
+        """Also poll these for a subscription."""
         now = _now()
         phase = self._phase if self._kind.has_batches else now
         for key in ids:
@@ -130,7 +130,7 @@ class Poller:
         """Remove some from a subscription, or all; what no other one contains is not polled any more."""
         for key in list(self._watched) if ids is None else ids:
             one = self._watched.get(key)
-            # Another one may have begun to wait for what this one has got already.
+            # Another subscription may wait for a job whose update this one already has.
             if one and subscription in one.subscriptions:
                 one.subscriptions.remove(subscription)
                 if not one.subscriptions:
@@ -175,7 +175,7 @@ class Poller:
         return min(max(one.next_poll_at, self._pace.resumes_at), one.poll_by)
 
     async def _poll(self, ids: list[str]) -> None:
-        """Poll these, and what is urgent, in one round."""
+        """Poll these and all urgent jobs in one round."""
         async with self._turn:
             urgent, self._urgent = self._urgent & self._watched.keys(), set()
             ids = [*urgent, *(key for key in ids if key in self._watched and key not in urgent)]
@@ -308,7 +308,7 @@ _pollers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[object, ...], 
 
 @dataclass(eq=False)
 class Subscription:
-    """Updates on what is waited for: for each, the record or the error that ends the wait for it.
+    """Updates on jobs or assessments: for each, the record or the error that ends the wait for it.
 
     Enter it to begin; ids can be added and removed while it runs.
 
@@ -351,7 +351,7 @@ class Subscription:
         return not self.queue.empty() or self.poller.has_unsettled(self)
 
     def add(self, ids: Collection[str]) -> None:
-        """Wait for these, too."""
+        """Also wait for these."""
         if self.poller.is_over:
             self.poller = self._find_poller()
         self.poller.join(self, ids)
@@ -376,7 +376,7 @@ class Subscription:
         return await self.queue.get()
 
     async def poll_now(self, ids: Iterable[str]) -> list[Update]:
-        """Poll these once more without delay, and return all updates that there are."""
+        """Poll these once more without delay, and return all available updates."""
         await self.poller.poll_now(ids)
         return [self.queue.get_nowait() for _ in range(self.queue.qsize())]
 

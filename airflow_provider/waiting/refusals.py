@@ -47,12 +47,12 @@ async def outlast_refusals(
     log: Any = log,
     confirm: Callable[[], Awaitable[bool]] | None = None,
 ) -> T:
-    """Return what a call of the service returns; repeat it while it is refused, until the refusal counts.
+    """Call the service and return its result; repeat a refused call until the refusal counts.
 
     For example `await outlast_refusals(lambda: client.list_frameworks(), client, self.log)`. Any other error
-    is raised at once; the client retried transient ones. A 404 is a refusal, too.
+    is raised at once; the client retried transient ones. A 404 is also a refusal.
 
-    :param confirm: returns whether the service itself says, by another call, that what is asked for does not
+    :param confirm: returns whether the service itself confirms, in another call, that the object does not
         exist; then a 404 or 409 counts at once
     """
     retries = _Retries(client, log, asyncio.get_running_loop().time)

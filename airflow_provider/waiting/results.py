@@ -20,14 +20,14 @@ MAX_ERRORS_SHOWN = 5
 
 Record = dict[str, Any]
 PollResult = Record | ComplianceError
-"""The record that a poll has found, or the error of the poll."""
+"""The record that a poll found, or the error of the poll."""
 
 
 @dataclass
 class WaitResult:
     """How a wait ended.
 
-    :param status: everything is in a final state, or the deadline passed, or polling has failed for good
+    :param status: everything is in a final state, or the deadline passed, or polling failed for good
     :param records: the records in a final state, by id
     :param seconds: how long the wait took
     :param message: why polling failed, or why the last poll before the deadline has
@@ -50,7 +50,7 @@ class WaitResult:
     def event(self, records_key: str) -> dict[str, Any]:
         """Return the payload of the trigger's event: ids, states and reasons only, because Airflow stores it.
 
-        :param records_key: what the records are called in it: `jobs` or `assessments`
+        :param records_key: the key of the records in it: `jobs` or `assessments`
         """
         values = asdict(self)
         return values | {records_key: values.pop("records")}
@@ -65,7 +65,7 @@ class WaitResult:
 
 
 def polling_error(result: WaitResult) -> ComplianceError:
-    """Return the error of a wait whose polling has failed for good."""
+    """Return the error of a wait whose polling failed for good."""
     return (ComplianceJobError if result.transient else ComplianceError)(result.message)
 
 

@@ -1,4 +1,4 @@
-"""The rules of polling: when to poll, which errors to outlast, when to believe what the service says."""
+"""The rules of polling: when to poll, which errors to outlast, when to believe the service."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LAST_POLL_SECONDS = 60.0  # for the last poll after the deadline; less than EVEN
 
 CREDENTIALS = (ComplianceAuthError, ComplianceConfigError)
 SETUP_ERRORS = (*CREDENTIALS, ComplianceTlsError)  # every call would meet them
-# What the service says about the request itself; other refusals may come from a gateway.
+# Responses about the request itself; other refusals may come from a gateway.
 REQUEST_STATUSES = frozenset({400, 413, 415, 422})
 
 Accepts = Callable[[str, Record, float], bool]
@@ -46,7 +46,7 @@ def accept_any(identifier: str, record: Record, now: float) -> bool:
 def next_poll_time(
     now: float, since: float, poll_interval: float, min_interval: float = 1.0, phase: float = 0.0
 ) -> float:
-    """Return when to poll next what has been waited for since then.
+    """Return when to poll a job next, by the time when the wait for it began.
 
     At intervals that grow with the age, from `min_interval` up to `poll_interval`. The times lie on a common
     grid, so that jobs of different age are polled in the same request.
@@ -65,12 +65,12 @@ def next_poll_time(
 
 
 class Pace:
-    """How fast to poll work of which each poll is a request of its own.
+    """Paces polling where every job costs a request.
 
     Keeps polling, longest overdue first, while polls find finished work, because work that was submitted
     first ends first, more or less. Backs off as fewer polls find any.
 
-    :ivar resumes_at: until then, only what has not been polled for a whole `poll_interval` is
+    :ivar resumes_at: until then, only jobs that were not polled for a whole `poll_interval` are polled
     """
 
     def __init__(self) -> None:
@@ -103,12 +103,12 @@ class Refusals:
     ) -> ComplianceError | None:
         """Record a refusal; return the error if it counts now, None to try again.
 
-        A login that has never worked counts at once, because accounts get locked. All others count after
+        A login that never worked counts at once, because accounts get locked. All others count after
         a while; the error is transient then, because a retry may succeed.
 
         :param has_worked: the credentials worked before in this process
         :param seconds: after which it counts; by default `OUTAGE_SECONDS`, or `REFUSAL_SECONDS` if nothing
-            has worked
+            worked
         """
         if is_refused_login(error) and not has_worked:
             return error
@@ -152,7 +152,7 @@ class PollState:
             return self._observe_error(found, now, has_worked)
         self.failing_since = self.refusals.since = None
         if found["status"] == UNKNOWN:
-            # A service may not know at once what it has just accepted, and a gateway may be wrong.
+            # A service may not know a job at once after it accepted it, and a gateway may be wrong.
             if self.unknown_since is None:
                 self.unknown_since = now
                 return None
@@ -202,7 +202,7 @@ class RefreshCheck:
     """Distinguishes the results of refreshes from the earlier results, which a service may show for a while.
 
     :param before: the records before the refreshes, by id
-    :param unchanged_seconds: after that time a result that has not changed counts as the new one; None: never
+    :param unchanged_seconds: after that time an unchanged result counts as the new one; None: never
     """
 
     def __init__(self, before: Mapping[str, Record], unchanged_seconds: float | None = None) -> None:
@@ -226,7 +226,7 @@ class RefreshCheck:
         self._stale_since.pop(identifier, None)
 
     def accepts(self, identifier: str, record: Record, now: float) -> bool:
-        """Return whether a record is the end of what was begun by the refresh; call it for every poll."""
+        """Return whether a record is the result of the refresh; call it for every poll."""
         is_final = record["status"] in FINAL
         if is_final and identifier in self._before:
             stale_seconds = now - self._stale_since.setdefault(identifier, now)

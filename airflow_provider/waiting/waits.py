@@ -92,8 +92,8 @@ async def wait(
 
     :param seconds: how long to wait, by the monotonic clock of this process; the last poll comes after that
     :param accepts: whether a record ends the wait for a job
-    :param enough: for how many to wait; by default for all, and an error that concerns one job alone ends the
-        wait, too
+    :param enough: for how many to wait; by default for all, and then an error of a single job also ends the
+        wait
     :param poll_first: poll at once, not when others are polled
     :param account: the account of the jobs; by default the connection's
     :param began_at: when the wait began by the clock of the service, perhaps in a process that ended;
@@ -110,7 +110,7 @@ async def wait(
     async with Subscription(hook, kind, pending.keys(), poll_interval, accepts, account=account) as updates:
 
         def elapsed() -> float:
-            """Return how long this waited, also before a restart of the triggerer."""
+            """Return how long this waited, including the time before a restart of the triggerer."""
             clock, passed = updates.poller.clock, time.monotonic() - since
             if began_at and clock and clock.is_known:
                 passed = max(passed, clock.now() - began_at - CLOCK_TOLERANCE_SECONDS)
@@ -238,7 +238,7 @@ def cancel_in_worker(
 def delete_in_worker(kind: JobKind, hook: ComplianceHook, identifier: str, log: Any) -> bool:
     """Cancel and delete one, in any state; return False if it was gone already.
 
-    That is what the service itself says: a refusal, such as the 404 of a gateway, is outlasted.
+    Only the service itself decides that: a refusal, such as the 404 of a gateway, is outlasted.
     """
     hook.get_conn()  # asks Airflow for the connection: here, not in another thread
 

@@ -146,7 +146,7 @@ def test_the_id_of_an_assessment_has_several_names(record: dict[str, Any], expec
 
 
 def test_a_status_of_another_assessment_is_refused() -> None:
-    with pytest.raises(ComplianceProtocolError, match="that of another one, 'a2'") as refused:
+    with pytest.raises(ComplianceProtocolError, match="another, 'a2'") as refused:
         as_assessment({"id": "a2", "status": "COMPLETED"}, "a1", dict)
     assert refused.value.transient
 

@@ -119,7 +119,7 @@ def test_an_answer_is_not_sent_to_an_account_that_the_connection_has_got_since_t
     connection = service.connection()
     connection["extra"]["idp_subject"] = "bob"
     monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
-    with pytest.raises(exc.ComplianceInputError, match="Of another account"):
+    with pytest.raises(exc.ComplianceInputError, match="another account"):
         hitl.run(made(uri) if is_night else Made(), {1: ("SUFFICIENTLY_REGULATED", "Clause 9.")})
     assert sent(service) == []
 

@@ -75,7 +75,7 @@ def check_refuses(service: Emulator, hitl: FakeHitl) -> None:
     """Check that a review of which nothing is stored neither asks nor sends again."""
     asked = hitl.asked
     with pytest.raises(
-        exc.ComplianceError, match=r"answered by Ada L\..* nothing is asked or sent"
+        exc.ComplianceError, match=r"answered by Ada L\..* neither asks nor sends again"
     ) as caught:
         hitl.run(Made(), ANSWERS)
     assert isinstance(caught.value, AirflowFailException)

@@ -162,7 +162,7 @@ def test_attempt_that_hung_replaces_no_table(tmp_path: Path) -> None:
     hung = TableFile(at(tmp_path / "t.jsonl"))
     complete_once([hung])
     write_table(at(tmp_path / "t.jsonl"), ROWS)
-    with pytest.raises(ComplianceStorageError, match="Another attempt has written"):
+    with pytest.raises(ComplianceStorageError, match="Another attempt wrote"):
         hung.publish()
     assert list(read_valid_rows(at(tmp_path / "t.jsonl"))) == ROWS
 

@@ -196,7 +196,7 @@ def test_a_connection_that_leads_to_another_account_after_the_wait_writes_nothin
         attempts.run(task)
     event = {"status": "success", "jobs": {uuid: {"uuid": uuid, "status": "COMPLETED"}}}  # from just before
     context: Any = {"ti": attempts.ti}
-    with pytest.raises(exc.ComplianceInputError, match="Of another account"):
+    with pytest.raises(exc.ComplianceInputError, match="another account"):
         task.execute_complete(context, event, account="0" * 16)
     assert files(tmp_path) == {}
 

@@ -75,7 +75,7 @@ def framework_key(record: Framework) -> str:
 class Catalog:
     """All frameworks at one moment; their order makes no difference.
 
-    :param fingerprints: by key; None where there were too many to store
+    :param fingerprints: by key; None if they were too many to store
     :param titles: the names that people use, by key; a stored catalog has none
     """
 
@@ -124,7 +124,7 @@ class Change:
 
 
 def compare(before: Catalog, after: Catalog) -> list[Change]:
-    """List what changed, by key; where the fingerprints before are not known, all may have changed."""
+    """List what changed, by key; without earlier fingerprints, every framework counts as changed."""
     if before.digest == after.digest:
         return []
     now = after.fingerprints or {}

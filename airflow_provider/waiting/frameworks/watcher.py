@@ -43,7 +43,7 @@ MAX_IDS_CHARS = 10_000  # for JSON, in an event: Airflow logs it and stores it
 class CatalogSnapshot:
     """One poll of the catalog.
 
-    :param on_stored: what to do when Airflow has stored all events of this snapshot
+    :param on_stored: is called when Airflow has stored all events of this snapshot
     """
 
     catalog: Catalog
@@ -70,7 +70,7 @@ class OutageLog:
         self._cause = type(error)
 
     def recovered(self) -> None:
-        """Log that the outage is over, if there was one."""
+        """Log the end of an outage, if any."""
         if self._cause is not None:
             log.info("%s works again.", self._what)
         self._cause = None
@@ -173,7 +173,7 @@ class AssetState:
     key: str
 
     async def read(self) -> Any:
-        """Return the newest state, None if there is none: assets may have been watched separately before."""
+        """Return the newest state, if any: earlier, assets may have been watched separately."""
         found = [await store.aget(self.key) for store in self.stores]
         states = [state for state in found if isinstance(state, dict)]
         return max(states, key=lambda state: float(state.get("at", 0)), default=None)
@@ -207,8 +207,8 @@ class VariableState:
 class Watcher:
     """Compares snapshots with the stored state and sends each change at least once.
 
-    A change counts when two polls in a row have returned it: a service that starts may list too little. The
-    state is written after Airflow has stored the event. If a triggerer dies in between, or two watchers share
+    A change counts when two polls in a row return it: a service that starts may list too little. The
+    state is written after Airflow stored the event. If a triggerer dies in between, or two watchers share
     a state, the event is sent again with the same id.
     """
 
@@ -224,7 +224,7 @@ class Watcher:
         self._outage = OutageLog(f"Using the stored state of the watcher of '{conn_id}'")
 
     async def evaluate(self, snapshot: CatalogSnapshot) -> dict[str, Any] | None:
-        """Return the payload of an event to send, then to commit; None if there is none."""
+        """Return the payload of an event to send and then to commit, if any."""
         catalog = snapshot.catalog
         is_confirmed, self._previous = catalog.digest == self._previous, catalog.digest
         if self._in_flight or not is_confirmed:

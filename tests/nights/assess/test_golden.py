@@ -121,7 +121,7 @@ def test_silent_change_of_the_model_is_named_and_its_framework_assessed_again(
     numbers = [drift[name] for name in ("framework", "criterion", "moved", "compared")]
     assert numbers == ["DORA", CHANGED, 12, 12]
     assert (drift["documents"][0]["before"], drift["documents"][0]["category"]) == (GOOD, BAD)
-    assert f"The service has drifted: {CHANGED} (DORA), 12 of 12 documents moved" in caplog.text
+    assert f"drifted: {CHANGED} (DORA), 12 of 12 documents moved" in caplog.text
     assert {(row["framework"], row["carried_from"] is None, row["change_reason"]) for row in night.rows} == {
         ("DORA", True, "judge"),
         ("GDPR", False, None),
@@ -205,7 +205,7 @@ def test_drift_with_fail_publishes_nothing_until_it_is_decided(
     service.configure(model=2)
     for _ in range(2):  # the next night finds the same
         night = GoldenNight(nights, golden, on_drift="fail")
-        with pytest.raises(Exception, match=f"has drifted: {CHANGED}.*clear this task"):
+        with pytest.raises(Exception, match=f"drifted: {CHANGED}.*clear this task"):
             night.judged()
         with pytest.raises(Exception, match="Missing reassess"):
             night.assess("None")  # what is rendered of a judge that has failed
