@@ -258,8 +258,9 @@ def task_states(context: Any, task_ids: Iterable[str]) -> dict[tuple[str, int], 
 
 
 def scheduled_dates(dag: Any, after: datetime, before: datetime, most: int) -> list[str]:
-    """Return the dates of a cron schedule between two others, the latest of them; none of other schedules.
+    """Return the latest dates of a cron schedule between two runs; none of other schedules.
 
+    A run that is not on the schedule, such as a manual one, stands in for the others of its day.
     The classes of timetables differ. Not needed when the timetables of all supported versions are the same.
     """
     timetable = getattr(dag, "timetable", None)
@@ -269,6 +270,9 @@ def scheduled_dates(dag: Any, after: datetime, before: datetime, most: int) -> l
         return []
     croniter: Any = import_module("croniter").croniter  # comes with Airflow
     zone = ZoneInfo(zone) if isinstance(zone, str) else zone
-    dates = croniter(expression, before.astimezone(zone))
+    runs = after.astimezone(zone), before.astimezone(zone)
+    manual = {run.date() for run in runs if not croniter.match(expression, run)}
+    dates = croniter(expression, runs[1])
     found = takewhile(lambda date: date > after, iter(lambda: dates.get_prev(datetime), None))
-    return sorted(date.astimezone(UTC).isoformat() for date in islice(found, most))
+    missed = (date for date in found if date.date() not in manual)
+    return sorted(date.astimezone(UTC).isoformat() for date in islice(missed, most))

@@ -109,13 +109,9 @@ class BulkRun:
         )
 
     def find_damaged(self, known: Collection[Item]) -> Set[str]:
-        """Return the keys of items that a retry does not send again; a clear sends all.
-
-        :param known: items as the attempt before has left them
-        """
-        if not self.is_new_attempt or not self.checkpoint.is_retry:
-            return frozenset()
-        damaged = find_damaged(known)
+        """Return the keys of known items that a retry does not send again; a clear sends all."""
+        is_retry = self.is_new_attempt and self.checkpoint.is_retry
+        damaged = find_damaged(known) if is_retry else frozenset()
         if damaged:
             what = "Not sending %s of %s again: the service could not process them twice. A clear sends them."
             self.log.info(what, len(damaged), plural(len(known), "item"))
