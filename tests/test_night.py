@@ -112,6 +112,15 @@ def test_limits_of_submits_and_callbacks_reach_their_tasks() -> None:
     assert all(tasks[name].on_closed == [print] for name in ("close", *(["close_reviewed"] * HAS_FORMS)))
 
 
+@pytest.mark.skipif(not HAS_FORMS, reason="no review before Airflow 3.1")
+def test_a_night_without_any_assessment_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = tasks_of()
+    group = tasks["group_findings"]
+    monkeypatch.setattr(type(tasks["shard.assess"].output), "resolve", lambda *_, **__: None)
+    args = group.render_template(group.op_args, {}, group.get_template_env())
+    assert group.python_callable(*args, **group.op_kwargs) == []
+
+
 def test_closing_knows_how_many_documents_a_sample_is_of() -> None:
     tasks = tasks_of(sample=20)
     assert tasks["list_documents"].sample == 20

@@ -153,7 +153,7 @@ def answer_questions(
     totals, missing = record["totals"], record["missing"]
     gone = [
         (len(missing), "task", "without output"),
-        (totals["vanished"], "document", "no longer there"),
+        (totals["vanished"], "document", "not among tonight's" if missing else "no longer there"),
         (len(record["gone_frameworks"]), "framework", "without a verdict"),
     ]
     lost = [f"{plural(number, noun)} {state}" for number, noun, state in gone if number]
@@ -162,7 +162,7 @@ def answer_questions(
         tasks.append(
             f"Before the next night: clear {plural(len(missing), 'task')} without output (see Missing)."
         )
-    if totals["vanished"]:
+    if totals["vanished"] and not missing:  # otherwise nobody knows yet
         tasks.append(f"Before the next night: check whether {plural(totals['vanished'])} should be gone.")
     if failed := documents.reasons.total:
         kinds = documents.reasons.describe_kinds()
@@ -206,11 +206,9 @@ def _find_problems(record: Mapping[str, Any], documents: OutcomeStats) -> Iterat
     if vanished := record["totals"]["vanished"]:
         day = sanitize(record["compared_with"]["night"])[:10]
         tone, status = ("warn", f"{vanished:,} removed") if documents.total else ("bad", "No documents")
-        yield (
-            tone,
-            status,
-            f"{plural(vanished)} of the night of {day} {'is' if vanished == 1 else 'are'} no longer there.",
-        )
+        state = "not among tonight's" if missing else "no longer there"
+        where = f"{'is' if vanished == 1 else 'are'} {state}"
+        yield tone, status, f"{plural(vanished)} of the night of {day} {where}."
     if record["gone_frameworks"]:
         gone = plural(len(record["gone_frameworks"]), "framework")
         yield "warn", f"{gone} gone", f"{gone} had verdicts the night before, but none tonight."

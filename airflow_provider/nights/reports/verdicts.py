@@ -343,7 +343,7 @@ class VerdictCounts:
         elif self.total:
             counts = self.categories
             counted = ", ".join(f"{counts[one.name]:,} {one.words}" for one in reversed(BAD))
-            sentence = f"The first night with verdicts: {counted}, of {self.total:,}."
+            sentence = f"The first night with verdicts: {counted}, of {plural(self.total, 'verdict')}."
         yield "good" if self.cells else "idle", "Complete", sentence
         if failed:
             is_all = failed == self.cells.total()

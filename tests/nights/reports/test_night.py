@@ -37,6 +37,7 @@ def page(*rows: Any, **record: Any) -> Page:
 
 
 ONE = "Of 1 document, 1 is new or changed."
+GONE = "3 documents of the night of 2026-03-01 are"
 VANISHED = {"totals": {"vanished": 3}}
 WORSE, BETTER = finding(category=MISSING, changed_from=GOOD), finding(changed_from=MISSING)
 
@@ -77,14 +78,20 @@ WORSE, BETTER = finding(category=MISSING, changed_from=GOOD), finding(changed_fr
             "bad",
         ),
         (
+            Night(missing=["a (failed)"], **VANISHED),
+            f"1 task left no manifest: a (failed). {GONE} not among tonight's.",
+            "Incomplete",
+            "bad",
+        ),
+        (
             Night(**VANISHED),
-            "3 documents of the night of 2026-03-01 are no longer there.",
+            f"{GONE} no longer there.",
             "No documents",
             "bad",
         ),
         (
             Night([document()], **VANISHED),
-            f"3 documents of the night of 2026-03-01 are no longer there. {ONE}",
+            f"{GONE} no longer there. {ONE}",
             "3 removed",
             "warn",
         ),
@@ -107,7 +114,7 @@ def test_a_first_night_has_nothing_to_compare_with() -> None:
     bad = ", ".join(f"{int(one.name == MISSING)} {one.words}" for one in reversed(severity.BAD))
     for trend in ((), [("2026-03-01", TOTALS)]):  # also if there were nights before
         shown = page([document()], [cell()], findings, trend)
-        assert f"first night with verdicts: {bad}, of 2." in shown.text("h1")
+        assert f"first night with verdicts: {bad}, of 2 verdicts." in shown.text("h1")
         assert "Nothing to compare with" in shown.section("What changed")
     earlier = page([document()], [cell()], findings, [("2026-03-02T01:30:00+00:00", TOTALS)])
     assert "Previous night 2 Mar 2026, 01:30 UTC" in earlier.text(".facts")  # there may be two on a day
