@@ -78,7 +78,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         is_age = isinstance(skip_unchanged, timedelta) and skip_unchanged > timedelta(0)
         if not is_age and not isinstance(skip_unchanged, bool):
             raise ValueError(f"skip_unchanged must be a bool or a timedelta above 0, not {skip_unchanged!r}.")
-        if max_bytes is not None and (not isinstance(max_bytes, int) or max_bytes < 1):
+        if max_bytes is not None and (type(max_bytes) is not int or max_bytes < 1):
             raise ValueError(f"max_bytes must be a whole number of at least 1, not {max_bytes!r}.")
         self.sources = sources
         self.file_name_template = file_name_template
@@ -114,13 +114,12 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         if not self.is_dry_run:
             run.checkpoint.acquire(len(addresses))
         known = run.checkpoint.read(Document)
-        damaged = run.find_damaged(known.values())
         documents = resume_documents(
             addresses,
             known,
             is_new_attempt=run.is_new_attempt,
+            damaged=run.find_damaged(known.values()),
             log=self.log,
-            damaged=damaged,
             versions=versions,
         )
         if not documents:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 ASSESSMENT_COLUMNS = (
     "source", "uuid", "text_sha256", "framework_id", "framework", "framework_fingerprint", "payload_digest",
     "account", "cell", "assessment_id", "status", "error", "failure_kind", "results_path", "results_sha256",
-    "findings", "unanswered", "submitted_at", "completed_at", "attempts", "carried_from", "change_reason",
-    "text_bytes", "text_change", *PROVENANCE_COLUMNS,
+    "findings", "unanswered", "submitted_at", "completed_at", "attempts", "failed_jobs", "carried_from",
+    "change_reason", "text_bytes", "text_change", *PROVENANCE_COLUMNS,
 )  # fmt: skip
 
 
@@ -121,8 +121,8 @@ class Cell(Item):
         return [getattr(self, name) for name in IDENTITY]
 
     def reset(self) -> Self:
-        """Return the same cell with everything still to do; only its attempts are kept."""
-        kept = ("attempts", "source", "uuid", "framework", "text_bytes", *IDENTITY)
+        """Return the same cell with everything still to do; only what has been tried is kept."""
+        kept = ("attempts", "failed_jobs", "source", "uuid", "framework", "text_bytes", *IDENTITY)
         return type(self)(self.key, **{name: getattr(self, name) for name in kept})
 
     def row(self, writer: Mapping[str, Any] | None = None) -> dict[str, Any]:

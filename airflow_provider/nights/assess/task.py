@@ -126,9 +126,7 @@ class AssessTask:
             known = await in_thread(self.checkpoint.read, Cell)
             left_over = self._find_left_over(known)
             damaged = self.run.find_damaged(known.values())
-            self.cells, outdated = resume_cells(
-                self.cells, known, is_new_attempt=is_new_attempt, damaged=damaged
-            )
+            self.cells, outdated = resume_cells(self.cells, known, damaged, is_new_attempt=is_new_attempt)
             outdated += [cell.job_id for cell in left_over if not cell.state.is_final]
             await self._read_earlier(known, changed_only=changed_only)
             self._carry_forward(known)
@@ -297,9 +295,9 @@ class AssessTask:
 def resume_cells(
     cells: Sequence[Cell],
     earlier: Mapping[str, Cell],
+    damaged: Set[str] = frozenset(),
     *,
     is_new_attempt: bool,
-    damaged: Set[str] = frozenset(),
 ) -> tuple[list[Cell], list[str]]:
     """Return all cells, each as far as earlier attempts have come, and outdated assessments in flight.
 

@@ -104,11 +104,7 @@ class RetryTracker:
     """
 
     def __init__(
-        self,
-        concurrency: int,
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        is_last_attempt: bool = False,
+        self, concurrency: int, clock: Callable[[], float] = time.monotonic, *, is_last_attempt: bool = False
     ) -> None:
         self._many = MAX_TRIES * max(concurrency, MIN_MANY_ITEMS)
         self._clock = clock

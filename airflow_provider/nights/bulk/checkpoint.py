@@ -89,7 +89,7 @@ class Checkpoint:
         self._lease = work_folder / LEASE
         self._attempt = {"try_number": try_number, "started_at": started_at}
         self._try_number, self._max_tries = try_number, max_tries
-        self.is_retry = False  # the attempt before ended without a clear; known once the lease is taken
+        self.first_try = try_number  # since the latest clear; known once the lease is taken
         self._expires_at = expires_at
         self._total = 0
         self.provenance: dict[str, Any] = {}  # for the attempt
@@ -120,7 +120,9 @@ class Checkpoint:
         held = self._lease.read_json({})
         check_newest(self._attempt, held)
         is_cleared = held.get("max_tries") != self._max_tries or self._try_number > (self._max_tries or 0) + 1
-        self.is_retry = is_newer(self._attempt, held) and not is_cleared
+        goes_on = is_newer(self._attempt, held) or self._attempt.items() <= held.items()  # after a deferral
+        if goes_on and not is_cleared:
+            self.first_try = held.get("first_try", self._try_number)
         self._epoch = max(time.time(), float(held.get("epoch", 0.0)) + 1.0)
         put_sync(self._lease, self._make_lease())
         self._owned_at = time.time()
@@ -146,7 +148,7 @@ class Checkpoint:
     def _make_lease(self) -> bytes:
         lease = {**self._attempt, "token": self._token, "expires_at": self._expires_at, "at": now()}
         more = {"epoch": self._epoch, "total": self._total, "max_tries": self._max_tries}
-        return json.dumps(lease | more).encode()
+        return json.dumps({**lease, **more, "first_try": self.first_try}).encode()
 
     async def confirm_owner(self) -> None:
         """Raise if another process took the lease, unless that was checked just before."""

@@ -10,15 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic
 
-from airflow_provider.exceptions import (
-    ComplianceError,
-    ComplianceJobTimeoutError,
-    ComplianceSupersededError,
-)
+from airflow_provider.exceptions import ComplianceError, ComplianceJobTimeoutError, ComplianceSupersededError
 from airflow_provider.nights.bulk.backoff import AdaptiveLimiter
 from airflow_provider.nights.bulk.checkpoint import Checkpoint
 from airflow_provider.nights.bulk.counts import Progress, find_damaged
-from airflow_provider.nights.bulk.items import READY, I, Item, Steps
+from airflow_provider.nights.bulk.items import FAILED, READY, I, Item, Steps
 from airflow_provider.nights.bulk.pipeline import Pipeline
 from airflow_provider.nights.index.nights import EarlierNights, Night, Table, TaskKey
 from airflow_provider.redaction.text import plural
@@ -110,8 +106,10 @@ class BulkRun:
 
     def find_damaged(self, known: Collection[Item]) -> Set[str]:
         """Return the keys of known items that a retry does not send again; a clear sends all."""
-        is_retry = self.is_new_attempt and self.checkpoint.is_retry
-        damaged = find_damaged(known) if is_retry else frozenset()
+        for item in known:
+            if item.state is FAILED and item.try_number < self.checkpoint.first_try:
+                item.failed_jobs = 0  # before the clear
+        damaged = find_damaged(known) if self.is_new_attempt else frozenset()
         if damaged:
             what = "Not sending %s of %s again: the service could not process them twice. A clear sends them."
             self.log.info(what, len(damaged), plural(len(known), "item"))

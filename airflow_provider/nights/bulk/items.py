@@ -66,6 +66,7 @@ class Item:
     :param key: what identifies it among all items of the task
     :param job_id: the id of the job or assessment that the service does for it
     :param attempts: how often the service was asked to process it, even if it may not have received that
+    :param failed_jobs: how often the service could not process it, since it was last cleared or changed
     :param is_permanent_failure: no retry of the task can help
     :param failure_kind: why it failed, for programs
     :param retry_count: how often this attempt has had its failed job processed again
@@ -87,6 +88,7 @@ class Item:
     submitted_at: str | None = None
     completed_at: str | None = None
     attempts: int = 0
+    failed_jobs: int = 0
     is_permanent_failure: bool = False
     failure_kind: FailureKind | None = None
     retry_count: int = 0
@@ -105,8 +107,8 @@ class Item:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether the service could not process it, and was asked more than once."""
-        return self.failure_kind is FailureKind.FAILED and self.attempts > 1
+        """Whether the service could not process it, more than once."""
+        return self.failure_kind is FailureKind.FAILED and self.failed_jobs > 1
 
     @property
     def input(self) -> Hashable:
@@ -151,8 +153,8 @@ class Item:
         return one_line(redact_text(str(error)))
 
     def reset(self) -> Self:
-        """Return the same item with everything still to do; only its attempts are kept."""
-        return type(self)(self.key, attempts=self.attempts)
+        """Return the same item with everything still to do; only what has been tried is kept."""
+        return type(self)(self.key, attempts=self.attempts, failed_jobs=self.failed_jobs)
 
     def for_retry(self) -> Self:
         """Return it as the next attempt of the task starts with it: a failed one is processed again."""
@@ -202,7 +204,8 @@ class Item:
         elif values.get("job_id"):
             values["state"] = SUBMITTED
         if "failure_kind" in values:
-            values["failure_kind"] = FailureKind(values["failure_kind"])
+            kind = values["failure_kind"]  # perhaps one of a later version
+            values["failure_kind"] = next((known for known in FailureKind if known == kind), None)
         return cls(**values)
 
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Generic
 
 from airflow_provider.exceptions import (
+    ComplianceAuthError,
     ComplianceError,
     ComplianceHttpError,
     ComplianceJobError,
@@ -254,6 +255,8 @@ class Pipeline(Generic[I]):
         self._updates.add([item.job_id])
 
     def _fail(self, item: I, error: object) -> None:
+        if isinstance(error, (ComplianceHttpError, ComplianceAuthError)):
+            _set_kind(error, item.state)
         self._move(item, FAILED)
         item.set_error(error)
         self._run.checkpoint.append(item)
@@ -321,10 +324,10 @@ class Pipeline(Generic[I]):
         if delay is None:
             if item.state is not PENDING:
                 item.completed_at = None  # so that the next attempt does not rely on this job
+                if item.state is RETRYING and item.retried_from and (why := item.retried_from.get("error")):
+                    error.args = (f"{why} Processing it again failed: {error}",)
                 if isinstance(error, ComplianceHttpError):
                     error.transient = True  # it is about this job, and the next attempt submits again
-                    if error.failure_kind.group == "document":  # which the service had accepted
-                        error.failure_kind = FailureKind.SERVICE
             self._fail(item, error)
             return
         item.last_error = item.describe(error)
@@ -425,6 +428,7 @@ class Pipeline(Generic[I]):
     def _on_record(self, item: I, record: Record) -> None:
         """Continue with an item according to the record of its job."""
         status = record["status"]
+        item.failed_jobs += status == FAILED
         if status not in FINAL:
             self._watch(item)
         elif status == COMPLETED:
@@ -435,7 +439,7 @@ class Pipeline(Generic[I]):
         elif status != FAILED:
             self._on_gone(item, status)
         elif item.retry_count < self._run.retry_failed and not self.is_past_deadline:
-            kept = ("status", "completed_at", "fetched_at")
+            kept = ("status", "completed_at", "fetched_at", "error")
             item.retried_from = {name: record[name] for name in kept if name in record}
             self._move(item, RETRYING)
             self._enqueue(item)
@@ -453,3 +457,11 @@ class Pipeline(Generic[I]):
         else:
             error = ComplianceJobError(f"The job was cancelled, or is gone ({status}).")
             self._fail(item, error.of_kind(FailureKind.GONE))
+
+
+def _set_kind(error: ComplianceError, state: ItemState) -> None:
+    """Let a refusal be about the document only where the service refuses that."""
+    if state is PENDING and error.failure_kind is not FailureKind.TOO_LARGE:
+        error.failure_kind = FailureKind.SERVICE if error.transient else FailureKind.REJECTED
+    elif state is not PENDING and error.failure_kind.group == "document":  # which it had accepted
+        error.failure_kind = FailureKind.FAILED if state is RETRYING else FailureKind.SERVICE

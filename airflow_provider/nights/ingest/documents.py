@@ -136,7 +136,7 @@ def columns_of(*groups: str) -> tuple[str, ...]:
 
 MANIFEST_COLUMNS = (
     *("source", "uuid", "status", "error", "failure_kind", *columns_of("text")),
-    *("submitted_at", "completed_at", "attempts"),
+    *("submitted_at", "completed_at", "attempts", "failed_jobs"),
     *(*columns_of("source", "failures"), *PROVENANCE_COLUMNS, "account"),
 )
 

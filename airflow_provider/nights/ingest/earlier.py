@@ -165,7 +165,7 @@ class EarlierDocuments:
             elif reason is Outdated.TEXT:
                 documents[number] = replace(document, state=SUBMITTED)
             elif reason is Outdated.SOURCE:
-                documents[number] = document.reset()
+                documents[number] = replace(document.reset(), failed_jobs=0)
                 what = "'%s' has changed since it was submitted: submitting it again."
                 self.run.log.info(what, document.label)
                 replaced |= set() if document.state.is_final else {document.job_id}

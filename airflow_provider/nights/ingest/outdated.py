@@ -7,11 +7,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from airflow_provider.exceptions import (
-    ComplianceError,
-    ComplianceStorageDeniedError,
-    ComplianceStorageError,
-)
+from airflow_provider.exceptions import ComplianceError, ComplianceStorageDeniedError, ComplianceStorageError
 from airflow_provider.nights.bulk.items import COMPLETED, SKIPPED
 from airflow_provider.runtime.event_loop import for_each, in_thread
 from airflow_provider.storage.infos import Info, find_infos

@@ -11,12 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from airflow_provider.exceptions import FailureKind
-from airflow_provider.nights.reports.page import (
-    Summary,
-    limit_source,
-    read_number,
-    read_time,
-)
+from airflow_provider.nights.reports.page import Summary, limit_source, read_number, read_time
 from airflow_provider.redaction.text import generalize, plural, sanitize
 
 Row = Mapping[str, Any]

@@ -73,6 +73,10 @@ def test_a_record_with_an_unknown_status_is_invalid() -> None:
         Item.from_record({"key": "a", "status": "ODD"})
 
 
+def test_a_record_with_a_kind_of_a_later_version_is_read() -> None:
+    assert Item.from_record({"key": "a", "status": "FAILED", "failure_kind": "quota"}).failure_kind is None
+
+
 @pytest.mark.parametrize("error", [exc.ComplianceInputError("x"), exc.ComplianceServerError("x"), "x"])
 def test_only_a_non_transient_error_is_a_permanent_failure(error: object) -> None:
     item = Item("a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.support.polled import RUNNING
 AWAY = exc.ComplianceServerError("The service is away.", status=503)
 AT, LATER = "2026-01-01T00:00:00+00:00", "2026-01-01T00:01:00+00:00"
 UNKNOWN, CANCELLED = {"status": "UNKNOWN"}, {"status": "CANCELLED"}
-RETRIED = {"status": "FAILED", "completed_at": AT}
+RETRIED = {"status": "FAILED", "completed_at": AT, "error": "It is damaged."}
 LATE = {"deadline": 19.5, "poll_interval": 3600.0}
 
 
@@ -148,6 +149,61 @@ def test_an_item_ends_as_its_job_does(
     assert {name: getattr(item, name) for name in expected.keys() - last_poll.keys()} | last_poll == expected
     assert str(night.steps) == calls
     assert night.journal.records[-1].get("error", "") == item.error
+
+
+REFUSED = exc.ComplianceRefusedError
+TOO_LARGE, BUSY = REFUSED("Too large.", status=413), REFUSED("Not now.", status=409)
+NO_JOB = exc.ComplianceNotFoundError("Unknown.", status=404)
+
+
+@pytest.mark.parametrize(
+    ("job", "steps", "kind"),
+    [
+        # Others are submitted meanwhile, so it is this one that is refused.
+        ({}, {"submit a": [NO_JOB] * 3}, "rejected"),
+        ({}, {"submit a": [forbidden()] * 3}, "rejected"),
+        ({}, {"submit a": [AWAY] * 3}, "service"),
+        ({}, {"submit a": [TOO_LARGE]}, "too_large"),
+        # What the service has accepted is not refused.
+        ({0: BUSY}, {}, "service"),
+        ({0: TOO_LARGE}, {}, "service"),
+        ({0: DONE}, {"fetch a": [TOO_LARGE]}, "service"),
+        ({0: DONE}, {"fetch a": [NO_JOB] * 99}, "gone"),
+        ({0: failed()}, {"retry a": [BUSY] * 99}, "failed"),
+        ({0: failed()}, {"retry a": [NO_JOB] * 99}, "gone"),
+        ({0: failed()}, {"retry a": [AWAY] * 99}, "service"),
+    ],
+)
+def test_a_refusal_is_about_the_item_only_where_that_is_refused(
+    night: Night, job: Any, steps: Any, kind: str
+) -> None:
+    others = [Item(str(number)) for number in range(9)]
+    pauses = {f"submit {item.key}": [10.0 * number] for number, item in enumerate(others)}
+    night.script({"a": job} | {item.key: {0: DONE} for item in others}, pauses | copy.deepcopy(steps))
+    item = Item("a")
+    night.run(item, *others, concurrency=2, retry_failed=1, is_last_attempt=True)
+    assert (item.state, item.failure_kind) == (FAILED, kind)
+    assert ("It is damaged." in item.error) is ("retry a" in steps)
+
+
+@pytest.mark.parametrize(
+    ("item", "job", "options", "is_damaged"),
+    [
+        (Item("a"), {0: failed()}, {}, False),
+        (Item("a"), {0: failed(), 5: failed(at=LATER)}, {"retry_failed": 1}, True),
+        (Item("a", failed_jobs=1), {0: failed()}, {}, True),
+        # It was submitted before, but cancelled with the task, gone, or stuck.
+        (Item("a", attempts=3), {0: failed()}, {}, False),
+        (running("old", is_resumed=True, attempts=1), {0: UNKNOWN, 40: failed()}, {}, False),
+        (Item("a"), {12: failed()}, {"job_seconds": 9.0, "retry_failed": 1}, False),
+    ],
+)
+def test_an_item_is_damaged_if_the_service_could_not_process_it_twice(
+    night: Night, item: Item, job: Any, options: dict[str, Any], *, is_damaged: bool
+) -> None:
+    night.script({"a": job, "old": {0: UNKNOWN}})
+    night.run(item, **options)
+    assert (item.failure_kind, item.is_damaged) == ("failed", is_damaged)
 
 
 def test_the_time_of_completion_is_now_if_the_service_does_not_say(night: Night) -> None:

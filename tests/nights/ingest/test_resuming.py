@@ -14,6 +14,7 @@ from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.nights.bulk.items import COMPLETED, FAILED, READY, RETRYING, SKIPPED, SUBMITTED
 from airflow_provider.nights.ingest.documents import Document, check_rows
+from airflow_provider.nights.ingest.earlier import EarlierDocuments
 from tests.nights.ingest.conftest import Corpus, Outcome, RunIngest, ingest
 from tests.support.attempts import Attempts
 from tests.support.signals import signalled_when
@@ -155,6 +156,29 @@ def test_a_retry_does_not_send_again_what_the_service_could_not_process_twice(
     assert service.count("submit_file") == 6 + sent
 
 
+def test_a_clear_counts_until_its_attempt_has_sent_the_documents(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stop(*_: Any) -> None:
+        raise exc.ComplianceServerError("The service is away.")
+
+    attempts.retries = attempts.max_tries = 3
+    service.fail_jobs(match=corpus.samples[0].path.name, times=2)
+    task = ingest(corpus.sources[:6], outcome, max_failed=6)
+    assert attempts.run(task)["failed"] == 1
+    attempts.clear()
+    with monkeypatch.context() as away:
+        away.setattr(EarlierDocuments, "decide", stop)
+        with pytest.raises(exc.ComplianceServerError):
+            attempts.run(task)
+    assert attempts.run(task)["failed"] == 0
+    assert service.count("submit_file") == 6 + 1
+
+
 def test_a_task_ends_without_a_retry_if_too_many_documents_are_damaged(
     service: Emulator, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
 ) -> None:
@@ -163,6 +187,12 @@ def test_a_task_ends_without_a_retry_if_too_many_documents_are_damaged(
         run_ingest(corpus.sources[:6])
     row = outcome.rows[corpus.sources[0]]
     assert (row["status"], row["failure_kind"]) == ("FAILED", "failed")
+
+
+@pytest.mark.parametrize("max_bytes", [0, -1, 1.5, "10", True])
+def test_a_limit_of_bytes_is_a_whole_number(outcome: Outcome, max_bytes: Any) -> None:
+    with pytest.raises(ValueError, match="max_bytes must be a whole number"):
+        ingest(["a.pdf"], outcome, max_bytes=max_bytes)
 
 
 def test_a_file_that_is_too_large_is_not_sent(
