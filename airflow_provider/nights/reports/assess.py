@@ -198,7 +198,7 @@ def render_verdicts(
     """
     judge = judge or JudgeStats()
     less = [("warn", "The service has changed", "")] if judge.numbers["drifted"] else []
-    less += [("warn", "Less than expected", "")] if warnings else []
+    less += [("warn", "With warnings", "")] if warnings else []
     return render(
         "assess.html",
         summary=summarize([*less, *stats.summarize()], "There were no documents to assess."),

@@ -216,7 +216,7 @@ def _find_problems(record: Mapping[str, Any], documents: OutcomeStats) -> Iterat
         criteria = "1 criterion" if drifted == 1 else f"{drifted:,} criteria"
         yield "warn", "The service has changed", f"The service decides differently on {criteria} than before."
     if record["warnings"]:
-        yield "warn", "Less than expected", ""
+        yield "warn", "With warnings", ""
     if record["failed_tasks"]:
         failed = f"{plural(len(record['failed_tasks']), 'task')} failed"
         yield "warn", failed, f"{failed}."

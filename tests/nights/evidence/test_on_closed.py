@@ -212,10 +212,10 @@ def test_the_recipe_for_slack_posts_what_happened(
     first, *lines, last = got[0]["text"].splitlines()
     assert first.startswith(f"*Most failed*: {HEADLINE} <")
     assert lines == [
-        "• a.pdf: C-1 is now missing, was sufficiently regulated (new text)",
-        "• 1 failed: It is damaged.",
+        "• 1 x C-1: missing, was sufficiently regulated (new text), as in a.pdf",
+        "• 1 failed, as b.pdf: It is damaged.",
     ]
-    assert last.startswith("1 verdicts wait for an expert")
+    assert last.startswith("Verdicts that wait for an expert: 1, ")
 
 
 @pytest.fixture

@@ -175,8 +175,8 @@ def test_an_unchanged_a_first_and_an_empty_night_say_so() -> None:
 
 def test_warnings_come_first() -> None:
     shown = page(collect((cell(1), [finding()])), warnings=["The service no longer lists GDPR."])
-    assert shown.texts("main section")[0] == "Less than expected The service no longer lists GDPR."
-    assert shown.headline[1:] == ("Less than expected", "warn")
+    assert shown.texts("main section")[0] == "Warnings The service no longer lists GDPR."
+    assert shown.headline[1:] == ("With warnings", "warn")
 
 
 def test_verdicts_that_are_not_there_are_named() -> None:

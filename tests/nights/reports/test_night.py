@@ -101,7 +101,7 @@ WORSE, BETTER = finding(category=MISSING, changed_from=GOOD), finding(changed_fr
             "1 framework gone",
             "warn",
         ),
-        (Night([document()], warnings=["Less."]), ONE, "Less than expected", "warn"),
+        (Night([document()], warnings=["Less."]), ONE, "With warnings", "warn"),
         (Night([document()], failed_tasks=["a", "b"]), f"2 tasks failed. {ONE}", "2 tasks failed", "warn"),
     ],
 )
@@ -154,7 +154,7 @@ def test_missing_tasks_and_documents_come_first() -> None:
         **VANISHED,
     )
     assert shown.texts("h2")[:4] == [
-        "Missing", "Documents that are gone", "Frameworks without a verdict", "Less than expected"
+        "Missing", "Documents that are gone", "Frameworks without a verdict", "Warnings"
     ]  # fmt: skip
     assert "find (failed): see its log, then clear it" in shown.section("Missing")
     reason = "did not run, because a task above it failed"
