@@ -193,5 +193,5 @@ def count_documents(outcomes: Mapping[str, int]) -> str:
     """Return a sentence with the numbers of all, new and failed documents."""
     new, failed, total = outcomes["completed"], outcomes["failed"], plural(sum(outcomes.values()))
     said = [f"{new:,} {'is' if new == 1 else 'are'} new or changed"] if new else []
-    said += [f"{failed:,} could not be read"] if failed else []
+    said += [f"{failed:,} failed"] if failed else []
     return f"Of {total}, {' and '.join(said)}." if said else f"{total}, unchanged."

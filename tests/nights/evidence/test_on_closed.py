@@ -23,7 +23,7 @@ from tests.support.attempts import heard
 from tests.support.nights import Nights, cell, context_of, decision, document, finding
 
 GUIDE = Path(__file__).parents[3] / "docs/alerting.md"
-HEADLINE = "1 verdict got worse. Of 2 documents, 1 is new or changed and 1 could not be read."
+HEADLINE = "1 verdict got worse. Of 2 documents, 1 is new or changed and 1 failed."
 
 
 def close(nights: Nights, *callbacks: Any, **parameters: Any) -> dict[str, Any]:

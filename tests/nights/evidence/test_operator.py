@@ -67,12 +67,12 @@ def test_a_mapped_task_is_named_by_its_destination(nights: Nights) -> None:
     ("document", "base_url", "level", "line"),
     [
         ("COMPLETED", "", "INFO", "Of 1 document, 1 is new or changed. Report: REPORT"),
-        ("FAILED", "", "WARNING", "Of 1 document, 1 could not be read. Report: REPORT"),
+        ("FAILED", "", "WARNING", "Of 1 document, 1 failed. Report: REPORT"),
         pytest.param(
             "FAILED",
             "https://airflow.example.com/a/",
             "WARNING",
-            "Of 1 document, 1 could not be read. Report: https://airflow.example.com/a/compliance/reports/d/run-1/close/-1",
+            "Of 1 document, 1 failed. Report: https://airflow.example.com/a/compliance/reports/d/run-1/close/-1",
             marks=pytest.mark.skipif(not HAS_FORMS, reason="there are no pages before Airflow 3.1"),
         ),
     ],

@@ -78,7 +78,7 @@ def test_the_page_says_first_why_verdicts_changed_and_groups_them() -> None:
     )
     shown = page(stats)
     assert shown.text("h1").startswith(
-        "Of 6 documents, 1 is new or changed and 1 could not be read. 5 verdicts got worse and 2 better."
+        "Of 6 documents, 1 is new or changed and 1 failed. 5 verdicts got worse and 2 better."
     )
     assert shown.texts(".changes > p")[1:] == [
         (

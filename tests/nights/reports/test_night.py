@@ -49,7 +49,7 @@ WORSE, BETTER = finding(category=MISSING, changed_from=GOOD), finding(changed_fr
         (Night([document()]), ONE, "No failures", "good"),
         (
             Night([document(), document(1, "FAILED"), document(2)]),
-            "Of 3 documents, 2 are new or changed and 1 could not be read.",
+            "Of 3 documents, 2 are new or changed and 1 failed.",
             "Some failed",
             "warn",
         ),
