@@ -100,8 +100,8 @@ def compliance_night(
         30 minutes, which outlast two hours without the service
     """
     for name, number in (("shard_size", shard_size), ("sample", sample)):
-        if number is not None and number < 1:
-            raise ValueError(f"{name} must be at least 1, not {number!r}.")
+        if number is not None and (type(number) is not int or number < 1):
+            raise ValueError(f"{name} must be a whole number of at least 1, not {number!r}.")
     folder = f"dt={DATE}/run={{{{ run_id }}}}/"
     night = f"{str(required(destination, 'destination')).rstrip('/')}/{folder}"
     given = _split(options)

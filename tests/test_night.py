@@ -126,7 +126,7 @@ def test_closing_knows_how_many_documents_a_sample_is_of() -> None:
     assert tasks["list_documents"].sample == 20
     assert "'night.list_documents', key='listed'" in tasks["close"].sample_of
     assert tasks_of()["close"].sample_of is None
-    with pytest.raises(ValueError, match="sample must be at least 1, not 0"):
+    with pytest.raises(ValueError, match="sample must be a whole number of at least 1, not 0"):
         tasks_of(sample=0)
 
 
@@ -202,8 +202,9 @@ def test_night_with_a_sample_is_closed_although_its_documents_could_not_be_liste
 
 
 def test_shards_have_a_document_at_least() -> None:
-    with pytest.raises(ValueError, match="shard_size"):
-        tasks_of(shard_size=0)
+    for number in (0, 2.5, "10", True):
+        with pytest.raises(ValueError, match="shard_size must be a whole number of at least 1, not"):
+            tasks_of(shard_size=number)
 
 
 @pytest.mark.skipif(not HAS_FORMS, reason="Airflow before 3.1 has no forms")

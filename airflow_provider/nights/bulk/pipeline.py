@@ -47,6 +47,7 @@ MAX_RESUBMITS = 1  # per attempt, of an item whose job is gone
 UNCHANGED_SECONDS = 300.0  # after which an unchanged result counts as the result of a refresh
 
 RESULTS_PER_SUBMIT = 2
+MAX_REASON_CHARS = 200  # of a failed job that is processed again
 UNFINISHED_JOB = "Not finished in time: its job was "  # the error of an item whose job was in flight
 
 
@@ -439,8 +440,9 @@ class Pipeline(Generic[I]):
         elif status != FAILED:
             self._on_gone(item, status)
         elif item.retry_count < self._run.retry_failed and not self.is_past_deadline:
-            kept = ("status", "completed_at", "fetched_at", "error")
-            item.retried_from = {name: record[name] for name in kept if name in record}
+            kept = ("status", "completed_at", "fetched_at")
+            why = item.describe(record.get("error") or "")[:MAX_REASON_CHARS]
+            item.retried_from = {"error": why} | {name: record[name] for name in kept if name in record}
             self._move(item, RETRYING)
             self._enqueue(item)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from datetime import datetime
 from typing import Any
 
@@ -184,6 +185,15 @@ def test_a_refusal_is_about_the_item_only_where_that_is_refused(
     night.run(item, *others, concurrency=2, retry_failed=1, is_last_attempt=True)
     assert (item.state, item.failure_kind) == (FAILED, kind)
     assert ("It is damaged." in item.error) is ("retry a" in steps)
+
+
+def test_the_journal_of_a_job_that_is_processed_again_has_no_secrets(night: Night) -> None:
+    night.script({"a": {0: failed(f"No text at https://h/a.pdf?token=s3cr3t{'.' * 9999}"), 5: DONE}})
+    night.run(Item("a"), retry_failed=1)
+    journal = json.dumps(night.journal.records)
+    assert "No text at https://h/" in journal
+    assert "s3cr3t" not in journal
+    assert len(journal) < 2000
 
 
 @pytest.mark.parametrize(
