@@ -30,7 +30,7 @@ INPUT = ("text_sha256", "framework_fingerprint", "payload_digest")  # where it d
 
 Row = dict[str, Any]
 Case = tuple[str, str]
-"""The category of an expert, and that of the judge."""
+"""The categories of an expert and of the judge."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class JudgedGroup:
     """What golden documents say about the judge of a criterion, or of all criteria of a framework together.
 
     :param rows: tonight's rows that have a reference, by source
-    :ivar moved: those of documents that are not judged as in the reference, the most moved first
+    :ivar moved: rows of documents whose verdict differs from the reference, the most moved first
     """
 
     framework_id: str
@@ -130,7 +130,7 @@ def compare_golden(rows: Sequence[Row], earlier: Sequence[Sequence[Row]]) -> lis
     """Compare rows of `golden.jsonl` with their references; set `before`, `reference`, ..., and `state`.
 
     The reference is the first verdict that the judge gave in two nights in a row, since document, framework
-    and payload are the same, and since the judge of the framework has drifted last. How much a document
+    and payload are the same, and since the judge of the framework last drifted. How much a document
     wobbles is learned from its own nights since then.
 
     :param earlier: rows of earlier nights, the newest first
@@ -187,7 +187,7 @@ def _continue(
                 row["lasts"] = row["lasts"] + 1 if row["reference"] not in (None, row["category"]) else 0
             return
         if has_drifted:
-            return  # what is older is of another judge
+            return  # older verdicts are from another judge
 
 
 def measure(cases: Sequence[Case]) -> Row:

@@ -34,8 +34,8 @@ IDENTITY = ("text_sha256", "framework_id", "framework_fingerprint", "payload_dig
 class AssessedFramework:
     """A framework of the service.
 
-    :param fingerprint: SHA-256 of its rules: what the service listed when the task started
-    :param fields: what a payload can refer to: the record of the service, without criteria
+    :param fingerprint: SHA-256 of its rules, as the service listed them when the task started
+    :param fields: for references in a payload: the record of the service, without criteria
     :param criteria: code name and name of each criterion
     """
 
@@ -57,8 +57,8 @@ class Cell(Item):
     :param account: the account of the service that assesses it
     :param results_path: where the results are, as the service sent them
     :param carried_from: the run, time and assessment of an earlier verdict that is still valid
-    :param findings: how many there are
-    :param unanswered: how many criteria the service lists, but has not answered
+    :param findings: their number
+    :param unanswered: how many criteria the service lists, but did not answer
     :param change_reason: what changed: `document`, `framework`, `both`, or only the `judge`
     :param text_bytes: the size of the text, if the manifest says so
     :param text_change: how much longer a new text is, as a share; negative if it is shorter
@@ -104,7 +104,7 @@ class Cell(Item):
         return self._digest
 
     def is_same_input(self, other: Cell) -> bool:
-        """Return whether an earlier attempt has assessed the same, also where the text is unknown."""
+        """Return whether an earlier attempt assessed equal input, even if the text is unknown."""
         return (self.uuid, self._identity) == (other.uuid, other._identity)
 
     def find_cause(self, before: Mapping[str, Any]) -> str:
@@ -189,7 +189,7 @@ def select_frameworks(listed: Sequence[Framework], wanted: Sequence[str]) -> lis
     )
     if not frameworks:
         error = ComplianceInputError(
-            "The service lists no frameworks, so there is nothing to assess against. Check the connection."
+            "The service lists no frameworks to assess against. Check the connection."
         )
         error.transient = True  # so it may look while it starts
         raise error

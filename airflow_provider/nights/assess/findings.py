@@ -26,9 +26,9 @@ FINDING_COLUMNS = (
     "framework_fingerprint", "account",
 )  # fmt: skip
 DECISION_COLUMNS = ("expert", "expert_category", "expert_rationale", "decided_at")
-# What a verdict has changed for if only other criteria of its framework have changed.
+# The reason why a verdict changed if only other criteria of its framework changed.
 OF_OTHERS = {"framework": "other", "both": "document"}
-BEFORE_COLUMNS = ("category", "first_seen", "open_from", "change_reason")  # what a verdict is compared with
+BEFORE_COLUMNS = ("category", "first_seen", "open_from", "change_reason")  # of the earlier one
 # Columns of a row that is reused.
 VERDICT_COLUMNS = ("criterion", "title", "category", "rationale", "score", "response_id", *DECISION_COLUMNS)
 
@@ -80,7 +80,7 @@ def compare(verdicts: Iterable[Verdict], before: Before, night: str) -> list[Ver
     """Return verdicts compared with those before.
 
     `first_seen` is the night since which a criterion has had its category; `open_from` is the category before
-    that, until an expert has decided.
+    that, until an expert decides.
     """
     compared: list[Verdict] = []
     for verdict in verdicts:
@@ -116,7 +116,7 @@ def apply_decisions(verdicts: Iterable[Verdict], cell: str, decisions: Decisions
 
 
 def find_unanswered(criteria: Criteria, verdicts: Sequence[Verdict]) -> list[str]:
-    """Return the criteria that the service lists, but has not answered, and those without a category."""
+    """Return the criteria that the service lists, but did not answer, and criteria without a category."""
     answered = {one["criterion"] for one in verdicts if one["category"] != NO_CATEGORY}
     asked = [*(printable(code or name) for code, name in criteria), *(one["criterion"] for one in verdicts)]
     return [name for name in dict.fromkeys(asked) if name and name not in answered]
@@ -130,7 +130,7 @@ def as_listed(before: Before, criteria: Criteria) -> Before:
 
 @lru_cache(maxsize=100)
 def _index(criteria: Criteria) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return what a code name stands for, and a name; nothing where several criteria have it."""
+    """Return the criteria by code name and by name; an empty string for a name of several criteria."""
     found: list[dict[str, str]] = []
     for position in (0, 1):
         groups: defaultdict[str, set[str]] = defaultdict(set)
@@ -148,7 +148,7 @@ def fold(text: str) -> str:
 
 
 def effective_category(finding: Mapping[str, Any]) -> str:
-    """Return the expert's category if there is one, otherwise the service's."""
+    """Return the expert's category, if any, otherwise the service's."""
     return normalize_category(finding.get("expert_category") or finding["category"])
 
 
@@ -172,7 +172,7 @@ def finding_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of the findings of one cell.
 
-    :param same_rules: criteria that read as the night before, although the framework has changed
+    :param same_rules: criteria that read as the night before, although the framework changed
     """
     common = dict.fromkeys(FINDING_COLUMNS) | {
         "night": night,

@@ -1,6 +1,6 @@
 """Golden documents: experts decided on them, so the service is asked about them every night.
 
-They are ingested and assessed as all documents are, in a tree of their own below the root. What is here
+They are ingested and assessed as all documents are, in a tree of their own below the root. This module
 compares the verdicts with the decisions of experts, and with earlier nights.
 """
 
@@ -89,9 +89,9 @@ class GoldenNight:
     """The golden documents of a night.
 
     :param golden: what experts decided, by source
-    :param assessed: what the assess tasks of golden documents returned
+    :param assessed: the results of the assess tasks of golden documents
     :ivar rows: of `golden.jsonl`
-    :ivar judged: what they say about the judge of each framework and each criterion
+    :ivar judged: their conclusions about the judge of each framework and each criterion
     :ivar warnings: what could not be used
     """
 
@@ -116,7 +116,7 @@ class GoldenNight:
         return min(to_utc(row["completed_at"]) for row in self.rows if row["framework_id"] == framework_id)
 
     def _read(self, assessed: Any) -> Iterator[Row]:
-        """Yield a row for each verdict on a golden document; name what has none."""
+        """Yield a row for each verdict on a golden document; warn of decisions without a verdict."""
         unknown: dict[str, None] = {}
         failed, others, frameworks, sources = [], [], set[str](), set[str]()
         for output in outputs_of(assessed, "assessed"):
@@ -149,7 +149,7 @@ class GoldenNight:
         self._warn("The service does not know criteria of golden documents", unknown)
 
     def _make_row(self, cell: Cell, decided: dict[str, tuple[str, str]], verdict: Row) -> Row:
-        """Return the row of a verdict; what is decided about it is taken out of what is left."""
+        """Return the row of a verdict; its decisions are removed from `decided`."""
         names = dict.fromkeys(fold(verdict[name] or "") for name in ("criterion", "title"))
         found = [decided.pop(name) for name in names if name in decided]
         if len({category for _, category in found}) > 1:

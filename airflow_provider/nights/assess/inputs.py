@@ -26,7 +26,7 @@ class AssessedDocument:
     :param source: where it comes from, without secrets; identifies it from night to night
     :param uuid: its job at the service
     :param text_sha256: the SHA-256 of its text; empty if it is not known yet
-    :param fields: what a payload can refer to: the row of the manifest
+    :param fields: for references in a payload: the row of the manifest
     """
 
     source: str
@@ -42,7 +42,7 @@ class AssessedDocument:
 
 
 class Inputs(NamedTuple):
-    """The input of an assessment: documents, sources without a text, and warnings about what is missing."""
+    """The input of an assessment: documents, sources without a text, and warnings about missing texts."""
 
     documents: list[AssessedDocument]
     without_text: list[str]

@@ -66,7 +66,7 @@ class Outcome:
     """The findings of one task instance.
 
     :param task: with all cells assessed, carried forward or failed
-    :ivar new_verdicts: by category, except for those that an earlier attempt published
+    :ivar new_verdicts: by category, without verdicts that an earlier attempt published
     :ivar agreement: rows of `agreement.jsonl`
     :ivar unanswered: criteria without an answer: for how many documents, by framework and criterion
     """
@@ -105,7 +105,7 @@ class Outcome:
         return result
 
     def _store_rules(self) -> dict[str, str]:
-        """Write what the service listed of each framework, once in each version; return where, by title."""
+        """Write the listed rules of each framework, once per version; return where, by title."""
         files = {}
         for framework in self.task.frameworks.values():
             location = self.task.nights.root / f"{RULES}/{framework.fingerprint}.json"
@@ -128,9 +128,9 @@ class Outcome:
         report_agreement(conn_id, self.agreement)
 
     def finished_jobs(self) -> tuple[list[FinishedJob], set[str]]:
-        """Return the jobs of documents that are assessed, and those that are needed again.
+        """Return the jobs of assessed documents, and the jobs that are needed again.
 
-        That of a document which was skipped, and whose verdicts are all carried forward, is of an earlier
+        The job of a skipped document whose verdicts are all carried forward belongs to an earlier
         night.
         """
         cells: dict[str, list[Cell]] = {}
@@ -151,7 +151,7 @@ class Outcome:
         return collect_finished(outputs())
 
     def _compare(self, cell: Cell, before: Before, decisions: Decisions) -> list[Verdict]:
-        """Compare a cell with the previous night, and count criteria that the service has not answered."""
+        """Compare a cell with the previous night, and count criteria that the service did not answer."""
         cell.change_reason = ""
         if cell.state is FAILED:
             return []
@@ -270,7 +270,7 @@ class Outcome:
         return stats
 
     def _warn(self, stats: VerdictStats) -> list[str]:
-        """Log and return what there is less of than expected."""
+        """Log and return the shortfalls."""
         warnings = [*self.task.warnings]
         if gone := list(self.task.shrinkage.frameworks.values()):
             warnings.append(

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.nights.assess.task import AssessTask
 
-# Fields of results and findings that name what they are about, and fields of an object that does.
+# Fields of results and findings that name their subject, and fields of an object with such a name.
 NAMED = (
     "contentUuid", "contentUuids", "documentUuid", "document", "framework", "frameworkCodeName",
     "frameworkId", "assessmentId",
 )  # fmt: skip
 NAMES = ("uuid", "id", "codeName", "name")
-RESULT_IDS = ("uuid", "id")  # which may be those of an assessment, or of the results themselves
+RESULT_IDS = ("uuid", "id")  # may be the id of an assessment, or of the results themselves
 
 
 @dataclass
@@ -127,7 +127,7 @@ class AssessSteps(Steps[Cell]):
 
 
 def _names(value: Any) -> Iterator[str]:
-    """Yield what a field names: a text or number, an object with one, or a list of them."""
+    """Yield the names in a field: a text or number, an object with one, or a list of them."""
     if isinstance(value, Mapping):
         value = [value.get(name) for name in NAMES]
     if isinstance(value, list):

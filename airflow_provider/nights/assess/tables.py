@@ -71,7 +71,7 @@ class CsvTables:
             self.files[framework].write(_to_csv(map(_csv_values, group)))
 
     def publish(self) -> None:
-        """Write the files, after those of frameworks that have no findings any more are removed.
+        """Remove the files of frameworks without findings, then write the others.
 
         Not the other way round: a store may take names for equal that differ in case only.
         """

@@ -66,11 +66,11 @@ class AssessTask:
     :param without_text: sources that have no text, and so no verdict
     :param frameworks: by id
     :param listed: ids of all frameworks that the service lists
-    :param warnings: about what there is to assess
+    :param warnings: about the input
     :param reassess: since when verdicts on frameworks are carried forward, by id; empty is from now on, and
         None if no one looks at the judge
     :ivar found: the verdicts on each cell that was assessed
-    :ivar judged_since: since when verdicts are by the judge that has drifted last, by framework id
+    :ivar judged_since: since when verdicts are from the current judge, by framework id
     """
 
     run: BulkRun
@@ -171,8 +171,8 @@ class AssessTask:
             gone = sorted({cell.framework for cell in left_over if cell.framework_id not in self.frameworks})
             what = f"lists the frameworks {', '.join(gone)}" if gone else "has all documents"
             raise ComplianceProtocolError(
-                f"The service no longer {what} that this attempt started with. A retry assesses what there "
-                "is then."
+                f"The service no longer {what} that this attempt started with. A retry assesses the "
+                "current ones."
             )
         return left_over
 
@@ -213,7 +213,7 @@ class AssessTask:
                 for name in ATTEMPT_COLUMNS:  # it is still the verdict of that attempt
                     setattr(cell, name, getattr(before, name))
             elif before:
-                self.checkpoint.append(cell)  # else what was before would count again after a deferral
+                self.checkpoint.append(cell)  # else the earlier state would count again after a deferral
 
     def _check_budget(self, limit: MaxFailed) -> None:
         """Refuse to submit more than allowed, unless this is the first night; blocks."""
@@ -299,7 +299,7 @@ def resume_cells(
     *,
     is_new_attempt: bool,
 ) -> tuple[list[Cell], list[str]]:
-    """Return all cells, each as far as earlier attempts have come, and outdated assessments in flight.
+    """Return all cells in the state that earlier attempts reached, and outdated assessments in flight.
 
     :param is_new_attempt: failed cells are assessed again; not so after a deferral, except if the connection
         has another account since

@@ -79,7 +79,7 @@ class EarlierVerdicts:
     :param before: `BEFORE_COLUMNS` of each criterion in the night to compare with
     :param causes: why a cell may have another verdict than in that night: see `Cell.find_cause`
     :param rules: the fingerprint of the framework in that night
-    :param inputs: what the assessments of those nights are made of, by id
+    :param inputs: the inputs of the assessments of those nights, by id
     :param compared_with: the newest of those nights
     """
 
@@ -160,12 +160,12 @@ def find_carried(
     for entry in entries_with(nights.entries(same_time=True), TABLE, wanted):
         for row in entry.rows(TABLE):
             digest = row["cell"]
-            # Criteria that the service has not answered are asked again.
+            # Criteria that the service did not answer are asked again.
             if digest not in wanted or row["status"] != "COMPLETED" or row["unanswered"]:
                 continue
             since = judged_since.get(row["framework_id"])
             if since and to_utc(row["completed_at"]) < since:
-                continue  # by a judge that has drifted since
+                continue  # by a judge that drifted since
             of_any.setdefault(digest, (entry, row))
             if (key := cell_key(row)) in wanted[digest]:
                 yield wanted[digest].pop(key), entry, row
@@ -206,7 +206,7 @@ def entries_of(nights: EarlierNights, *, is_own: bool = True) -> Iterator[Entry]
 
 
 def _read_findings(place: _Wanted, found: EarlierVerdicts) -> None:
-    """Read the findings of one entry; a verdict whose findings are not all there is not carried forward."""
+    """Read the findings of one entry; a verdict with missing findings is not carried forward."""
     left = dict(place.carried)
 
     def add(key: str, rows: list[Row]) -> None:
@@ -268,9 +268,9 @@ def to_utc(at: object) -> str:
 
 
 def read_judged_since(nights: EarlierNights) -> dict[str, str]:
-    """Return when it was known last that the judge of a framework had drifted, by framework id.
+    """Return when the latest drift of the judge of a framework became known, by framework id.
 
-    Every night keeps what the night before knew: a verdict that is older is never carried forward again.
+    Every night keeps the times of the night before: an older verdict is never carried forward again.
     These are times of the clock, because another run may have an equal or a later logical date.
     """
     known: dict[str, str] = {}

@@ -22,8 +22,8 @@ from airflow_provider.waiting import rules
 from airflow_provider.waiting.kinds import Limiter
 
 MAX_TRIES = 3  # before an item fails, if others succeed meanwhile
-OUTAGE_RETRY_SECONDS = 300.0  # if there are no other items to compare with
-# Few tries, because the service may have taken each submit that ended in an error.
+OUTAGE_RETRY_SECONDS = 300.0  # without other items to compare with
+# Few tries, because the service may accept a submit that ends in an error.
 FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 2.0, 120.0
 HOLD_CHECK_SECONDS = 5.0  # between looks whether a step that is held may be tried
 MIN_MANY_ITEMS = 4
@@ -100,7 +100,7 @@ class RetryTracker:
     """Tracks which items meet errors, and when other items last succeeded with the same step.
 
     :param concurrency: how many items are processed at a time
-    :param is_last_attempt: of the task: an outage of the last items makes them fail, not the attempt
+    :param is_last_attempt: whether the task has no retry left: then an outage fails only the last items
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class RetryTracker:
         """
         self._errors.pop((step, key), None)
         waiting = self._errors.items() if self._step(step).failing_since is not None else ()
-        # No other item has succeeded since their first error, or they would have been given up.
+        # No other item succeeded since their first error; otherwise they would be given up by now.
         late = [
             at
             for at, errors in waiting
@@ -135,7 +135,7 @@ class RetryTracker:
         return [key for _, key in late]
 
     def record_answer(self) -> None:
-        """Record that the service has answered, whatever was asked: it is not away."""
+        """Record that the service responded to any request: it is not away."""
         self._answered_at = self._clock()
 
     def record_earlier_success(self, step: Hashable) -> None:
@@ -144,7 +144,7 @@ class RetryTracker:
 
     @property
     def has_any_success(self) -> bool:
-        """Whether any step has succeeded in this process."""
+        """Whether any step succeeded in this process."""
         return any(step.last_success_at is not None for step in self._steps.values())
 
     def hold_seconds(self, step: Hashable) -> float:
@@ -154,7 +154,7 @@ class RetryTracker:
     def next_delay(self, step: Hashable, key: str, error: ComplianceError) -> float | None:
         """Return in how many seconds to retry, or None to give the item up.
 
-        Where many items in a row meet errors, or nothing at all has worked, it is an outage: that ends the
+        If many items in a row meet errors, or no step ever worked, it is an outage: that ends the
         attempt. So does an outage of the last few items, if Airflow has a retry left. The error is transient
         then, unless it is a refusal of a step that has never worked.
         """

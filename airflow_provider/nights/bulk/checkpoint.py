@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 SEGMENT = "journal-"
 LEASE = "lease.json"
 OWNER_CHECK_SECONDS = 1.0  # for which a check of the lease counts
-OWNER_CHECK_WAITING_SECONDS = 3600.0  # between checks of the lease while there is nothing to write
+OWNER_CHECK_WAITING_SECONDS = 3600.0  # between checks of the lease without anything to write
 LOST_LEASE_SECONDS = 24 * 3600.0  # lifecycle rules delete nothing that is younger
 MAX_REREADS = 3  # times, if segments vanish while they are read
 MERGED_SEGMENTS = 64  # which the next one takes the place of
@@ -100,7 +100,7 @@ class Checkpoint:
         self._checked_at = -OWNER_CHECK_SECONDS
         self._owned_at: float | None = None  # when the lease was ours for certain, on the wall clock
         self.invalid_lines = 0  # among lines that were read
-        self._epoch = 0.0  # when it took the lease, but later than those before it, on whichever clock
+        self._epoch = 0.0  # when it took the lease, but after all earlier attempts, even with another clock
         self._records = 0
         self._published: dict[str, tuple[object, ...]] = {}  # outcomes in the manifest of an earlier attempt
         self._segments_written = 0
@@ -114,7 +114,7 @@ class Checkpoint:
     def acquire(self, total: int = 0) -> None:
         """Take the lease, unless a newer attempt has it; in the task's own thread, before `read`.
 
-        :param total: how many items there are, for those who read the lease
+        :param total: the number of items, for readers of the lease
         """
         self._total = total
         held = self._lease.read_json({})
@@ -129,7 +129,7 @@ class Checkpoint:
 
     @cached_property
     def held(self) -> dict[str, Any]:
-        """The lease of the latest attempt, for those who only read; empty if there is none."""
+        """The lease of the latest attempt, for readers; empty if it does not exist."""
         found: dict[str, Any] = self._lease.read_json({})
         return found
 
@@ -168,7 +168,7 @@ class Checkpoint:
         self._checked_at = checked_at
 
     async def _restore_lease(self, owned_at: float) -> None:
-        """Write a lease again that was deleted, unless the deleted one may have been of a newer attempt."""
+        """Write a deleted lease again, unless it may have belonged to a newer attempt."""
         if time.time() - owned_at >= LOST_LEASE_SECONDS:
             raise ComplianceSupersededError(
                 f"'{self._lease}' was deleted while this process (attempt {self._attempt['try_number']}) "
@@ -180,10 +180,10 @@ class Checkpoint:
     def read(self, item_type: type[I]) -> dict[str, I]:
         """Read what earlier attempts did: the last record of each item, by key.
 
-        It is in the manifest, if there is one, and in the journal, which is always younger.
+        It is in the manifest, if any, and in the journal, which is always younger.
         """
         journal = self._read_journal(item_type)
-        # Last: where the list of the journal lacks what is in the manifest, the manifest is written.
+        # Last: if the journal no longer lists a record, the manifest that has it is complete.
         published: Records[I] = {}
         first = split_number(self.manifest.path.rpartition("/")[2])[0]
         if name := find_latest(self.output_folder.list_names()).get(first):
@@ -205,7 +205,7 @@ class Checkpoint:
         return found
 
     def _parse(self, path: str, lines: Iterable[bytes], item_type: type[I], found: Records[I]) -> None:
-        """Add what a segment or the manifest has of each item: its last record, and which one it is."""
+        """Add the last record of each item in a segment or the manifest, with its position."""
         for line in lines:
             try:
                 at, item = self._parse_line(line, item_type)
@@ -277,13 +277,13 @@ class Checkpoint:
             merged = dict(self._unmerged) if len(self._unmerged) >= MERGED_SEGMENTS else {}
             try:
                 if merged or self._is_delayed:
-                    # An attempt that hung must not bring back what a newer one has replaced long ago.
+                    # An attempt that hung must not bring back records that a newer attempt replaced.
                     await self.check_owner()
                 self._segments_written += 1
                 name = f"{SEGMENT}{self._epoch:017.6f}-{self._token}-{self._segments_written:06}.jsonl"
                 segment = self.work_folder / name
                 await put(segment, b"".join((*merged.values(), content)))
-                # After the write: if the lease is ours now, its next owner reads what was written.
+                # After the write: if the lease is ours now, its next owner reads the segment.
                 await self.check_owner()
             except BaseException:
                 self._lines, self._waiting = lines + self._lines, waiting + self._waiting

@@ -1,4 +1,4 @@
-"""How far a bulk task has come, and how it ends: progress in the log, missing rows, too many failures."""
+"""The progress of a bulk task and its end: progress in the log, missing rows, too many failures."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def count_failure_kinds(conn_id: str, items: Iterable[Item]) -> None:
 
 
 def _generalize(item: Item, error: str) -> str:
-    """Return an error without what is specific to an item, to group items by it."""
+    """Return an error without the parts that are specific to an item, to group items by it."""
     return generalize(error.replace(f"'{item.label}'", "'…'"))
 
 
@@ -205,7 +205,7 @@ def check_budget(
     """Raise if more would be submitted than allowed.
 
     :param number: how many of the total would be submitted
-    :param noun: what they are, in the plural
+    :param noun: their noun, in the plural
     :param explain: yields why, in sentences; called only to raise
     """
     if number <= count_allowed(limit, total):

@@ -49,7 +49,7 @@ class StoredObject:
 
 @dataclass(frozen=True)
 class FinishedJob:
-    """A content job that is not needed any more, once what was made of it is in its store.
+    """A content job that is not needed any more, once its outputs are stored.
 
     :param sources: the sources of its documents: a service may give one job to equal ones
     """
@@ -68,7 +68,7 @@ def collect_finished(
 ) -> tuple[list[FinishedJob], set[str]]:
     """Return the finished jobs, and the jobs that are needed again.
 
-    :param outputs: each document, its job, and what is stored of it; None if it is needed again
+    :param outputs: each document, its job, and its stored outputs; None if the job is needed again
     """
     finished: dict[str, FinishedJob] = {}
     needed: set[str] = set()
@@ -88,8 +88,8 @@ def _merge(jobs: dict[str, FinishedJob], job: FinishedJob) -> None:
 class PendingDeletes:
     """The jobs that a task has still to delete: one small table for each task instance and run.
 
-    A task instance takes over what its earlier runs left, and after a day what other instances of its
-    task have left: these may not exist any more. Jobs of another account are left to that.
+    A task instance takes over leftovers of its own earlier runs, after a day also leftovers of other
+    instances of its task, which may no longer exist; never jobs of another account.
 
     :param folder: the folder of all tasks
     :param account: whose jobs these are
@@ -145,7 +145,7 @@ class JobDeleter:
     """Deletes the jobs of one task instance; an error is a warning, and the next night tries again.
 
     :param run: an attempt that lost its lease deletes nothing
-    :param pending: remembers what is left, also after a crash
+    :param pending: remembers the remaining jobs, even after a crash
     :param is_held: returns whether a document is held: its job is kept until it is released
     """
 
@@ -172,7 +172,7 @@ class JobDeleter:
     async def delete(self, jobs: Iterable[FinishedJob], needed: Collection[str], seconds: float) -> int:
         """Delete jobs, and leftovers of earlier runs; return how many are gone.
 
-        :param needed: jobs that must not be deleted now, even if an earlier run has left them
+        :param needed: jobs that must not be deleted now, even if an earlier run left them
         :param seconds: how long this may take
         """
         left = await in_thread(self._pending.read)

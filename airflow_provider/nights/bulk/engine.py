@@ -46,7 +46,7 @@ class BulkRun:
 
     See the operators for parameters that are theirs.
 
-    :param root: what the destinations of all nights have in common
+    :param root: the common prefix of the destinations of all nights
     :param ends_at: the deadline on our clock
     :param is_new_attempt: failed items are processed again; not so after a deferral
     :param is_last_attempt: Airflow has no retry left
@@ -125,7 +125,7 @@ class BulkRun:
     ) -> None:
         """Write the manifest, then the entry by which later nights find it.
 
-        :param table: what the entry calls the manifest
+        :param table: the name of the manifest in the entry
         :param tables: what else is published
         """
         await self.checkpoint.publish(manifest)
@@ -164,7 +164,7 @@ class BulkEngine(Generic[I]):
         self._updates: Subscription
 
     async def run(self) -> list[str]:
-        """Run until all items are done, the deadline has passed, or the rest may be left to a trigger.
+        """Run until all items are done, the deadline passed, or a trigger can wait for the rest.
 
         :return: the jobs in flight
         """
@@ -227,7 +227,7 @@ class BulkEngine(Generic[I]):
                 task.cancel()
 
     def _end_attempt(self) -> None:
-        """Leave jobs in flight to the next attempt if there is one: only the time of this one is over."""
+        """Leave jobs in flight to the next attempt, if any: only the time of this one is over."""
         limit, pipeline = self._run.deadline.name, self._pipeline
         if limit == "timeout":
             return
@@ -235,7 +235,7 @@ class BulkEngine(Generic[I]):
         why = f"The {limit} of the task is over, and {done}: if it is too short, set a longer one."
         if not self._run.is_last_attempt:
             raise ComplianceJobTimeoutError(f"{why} Jobs in flight go on, and the next attempt resumes.")
-        self._run.log.warning("%s What is not finished has failed.", why)
+        self._run.log.warning("%s Unfinished items failed.", why)
 
     async def _on_fatal(self, error: BaseException) -> BaseException:
         """Write the journal before an error ends the attempt; return the error, as transient as it is."""
@@ -335,7 +335,7 @@ class BulkEngine(Generic[I]):
                             pipeline.on_update(job_id, ended)
                     await pipeline.wait_until(lambda: not pipeline.counts[READY])
         except TimeoutError:
-            self._run.log.warning("Timed out after %.0f s: what is not finished has failed.", GRACE_SECONDS)
+            self._run.log.warning("Timed out after %.0f s: unfinished items failed.", GRACE_SECONDS)
 
     async def _cancel(self, job_ids: list[str]) -> dict[str, Record | None]:
         """Cancel jobs in flight; return the records of finished ones, None for cancelled ones."""

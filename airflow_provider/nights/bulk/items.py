@@ -54,16 +54,16 @@ TRANSITIONS: Mapping[ItemState, frozenset[ItemState]] = {
 # Why an item is not finished at the deadline.
 LATE = {
     PENDING: "it was not submitted yet",
-    RETRYING: "its job has failed and was not processed again yet",
+    RETRYING: "its job failed and was not processed again yet",
     READY: "its job is completed, but its result was not fetched yet",
 }
 
 
 @dataclass(slots=True)
 class Item:
-    """One item; what is compared is what the journal keeps.
+    """One item; only fields that the journal keeps are compared.
 
-    :param key: what identifies it among all items of the task
+    :param key: identifies it among all items of the task
     :param job_id: the id of the job or assessment that the service does for it
     :param attempts: how often the service was asked to process it, even if it may not have received that
     :param failed_jobs: how often the service could not process it, since it was last cleared or changed
@@ -126,7 +126,7 @@ class Item:
         return self.state, self.job_id, self.completed_at, self.try_number
 
     def stuck_at(self, job_seconds: float) -> float:
-        """Return when its job will have taken too long, as a timestamp."""
+        """Return the time after which its job takes too long, as a timestamp."""
         if self.state is not SUBMITTED or self.submitted_at is None:
             return math.inf
         return datetime.fromisoformat(self.submitted_at).timestamp() + job_seconds
@@ -185,9 +185,9 @@ class Item:
         return {**writer, **{name: getattr(self, name) for name in ATTEMPT_COLUMNS}}
 
     def record(self) -> dict[str, Any]:
-        """Return what the journal keeps: what differs from the defaults, and of the state only a final one.
+        """Return the fields that the journal keeps: values other than the defaults, and only a final state.
 
-        An item whose job is known is polled again by the next attempt, however far this one has come.
+        An item whose job is known is polled again by the next attempt, even if this one got further.
         """
         return {
             column: value

@@ -97,7 +97,7 @@ class Pipeline(Generic[I]):
         self._has_logged_traceback = False
 
     def start(self, updates: Subscription) -> None:
-        """Start with all items, each as far as it has come."""
+        """Start with all items in their current states."""
         self._updates = updates
         for job_id, made_of in self._steps.earlier_inputs.items():
             self._inputs[job_id].add(made_of)
@@ -151,7 +151,7 @@ class Pipeline(Generic[I]):
         """Ask once to process a stuck job again, refused or not; return whether the job is to be given up."""
         if self.is_past_deadline or not self._updates.poller.is_in_flight(job_id):
             return False
-        self._updates.remove([job_id])  # what it results in now does not count if the service accepts
+        self._updates.remove([job_id])  # its current result does not count if the service accepts
         items = self.jobs[job_id]
         if any(item.retry_count for item in items):
             return True
@@ -199,7 +199,7 @@ class Pipeline(Generic[I]):
             self._run.checkpoint.append(item.reset())
 
     def stop_polling(self) -> None:
-        """Keep what the last polls found: a job that is cancelled next would look unknown."""
+        """Keep the results of the last polls: a job that is cancelled next would look unknown."""
         self._last_results = {job_id: self._updates.poller.last_result(job_id) for job_id in self.jobs}
         self._updates.remove(self._last_results)
 
@@ -283,7 +283,7 @@ class Pipeline(Generic[I]):
         return bool(self._results) or self._can_send()
 
     def _can_send(self) -> bool:
-        """Return whether there is something to send, and room for its job."""
+        """Return whether an item waits to be sent, with room for its job."""
         has_room = len(self.jobs) + self.sends_in_flight < self._max_in_flight
         return bool(self._sends) and has_room and not self.is_past_deadline
 
@@ -297,7 +297,7 @@ class Pipeline(Generic[I]):
         return self._sends.popleft()
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something has changed that makes a condition true."""
+        """Wait until a change makes a condition true."""
         while not condition():
             self.has_changed.clear()
             await self.has_changed.wait()
@@ -343,7 +343,7 @@ class Pipeline(Generic[I]):
         self._fail(item, f"Unexpected {type(error).__name__}: {error}")
 
     async def _send(self, item: I) -> asyncio.Future[None] | None:
-        """Submit an item, or have its job processed again; what it returns waits for the journal."""
+        """Submit an item, or have its job processed again; the returned future waits for the journal."""
         state, is_retry = item.state, item.state is not PENDING
         async with self._limiter.request():
             if self.is_past_deadline:

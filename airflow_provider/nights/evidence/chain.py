@@ -82,7 +82,7 @@ class Chain:
         return ChainRecord(number, location.uri, hashlib.sha256(data).hexdigest(), record)
 
     def find_head(self) -> ChainRecord | None:
-        """Read the newest record, also one that the store does not list yet."""
+        """Read the newest record, even if the store does not list it yet."""
         number = max(self.numbers(), default=0)
         while self._exists(number + 1):
             number += 1

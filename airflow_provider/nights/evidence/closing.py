@@ -57,7 +57,7 @@ class Closing:
     :param states: the states of the tasks of the night
     :param writers: tasks that leave a manifest if they succeed
     :param root: where the chain is
-    :param sample_of: how many documents there are, if the night has only a sample of them
+    :param sample_of: the number of all documents, if the night has only a sample of them
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class Closing:
         self.is_new = False  # whether the record is of this run
 
     def run(self) -> tuple[ChainRecord, dict[str, Any]]:
-        """Write the evidence, and last the record; return it, and what a message says about the night."""
+        """Write the evidence, and last the record; return it, and the facts for a message about the night."""
         if self._missing:
             more = len(self._missing) - NAMED_TASKS
             self._log.warning(
-                "These tasks left no manifest: %s%s. See the logs of those that failed, then "
+                "These tasks left no manifest: %s%s. See the logs of failed ones, then "
                 "clear them with all tasks downstream.",
                 ", ".join(self._missing[:NAMED_TASKS]),
                 f" and {more} more" if more > 0 else "",
@@ -166,7 +166,7 @@ class Closing:
         page = render_night_page(self._chain, shown, head, counts, nights, self._vanished)
         return {**record, "report": self._store_report(page)}
 
-    # -- what the night left
+    # -- outputs of the night
 
     def _copy_all(self, folder: Path) -> list[NightTable]:
         """Copy all manifests to temporary files: they are read more than once, and must not change."""
@@ -185,7 +185,7 @@ class Closing:
         )
 
     def _read_and_seal(self) -> NightCounts:
-        """Return what the tables say, and store their digests."""
+        """Return the totals of the tables, and store their digests."""
         counts = NightCounts([(table.manifest, table.rows) for table in self._tables])
         self._check_rows()
         _in_parallel(lambda table: table.seal(self._root), self._tables)
@@ -199,7 +199,7 @@ class Closing:
         return sum(rows.get(name, 0) for rows in found)
 
     def _check_rows(self) -> None:
-        """Refuse a table that lost rows since its task has returned their number."""
+        """Refuse a table that lost rows after its task returned their number."""
         for table in self._tables:
             found, returned = table.counts.total(), table.manifest.rows
             if found < returned and found + self._count_erased(below(table.location, self._root)) < returned:
@@ -240,7 +240,7 @@ class Closing:
         """Stop if a newer attempt closed the night while this one was running: it knows better."""
         if task_of(revision.record) != self._key.task:
             return  # the attempts of another task tell nothing
-        # It had started when it closed the night.
+        # It started before it closed the night.
         closed_at = datetime.fromisoformat(str(revision.record["closed_at"])).timestamp()
         closer = {"try_number": revision.record.get("try_number"), "started_at": closed_at}
         check_newest(describe_attempt(self._ti), closer)
@@ -289,7 +289,7 @@ class Closing:
         return compared, max(len(found), lost), list(found)
 
     def _describe_shared(self, jobs: Mapping[str, str]) -> list[str]:
-        """Log and return what is wrong with jobs that documents of several shards have."""
+        """Log and return the problem with jobs that documents of several shards share."""
         if not jobs:
             return []
         job, source = next(iter(jobs.items()))

@@ -2,8 +2,8 @@
 
 The chain gets a record before anything is removed, which has the digests, and another one once nothing is
 left below the root. In between no night can be closed and nothing else erased, and an object names the
-documents, so that an erasure that was killed can be completed. Rows of closed nights go last, those of
-ingestion after all others. Jobs at the service come after that: the last record has those that are left.
+documents, so that a killed erasure can be completed. Rows of closed nights go last, rows of
+ingestion after all others. Jobs at the service come after that: the last record has the remaining jobs.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Erasure:
     :param resume: complete an erasure that was killed, and try again to delete jobs that are left
     :ivar left: files that may name the documents: they can't be read, or another process may still write them
     :ivar removed: parts of killed writes, and salts that were back after an erasure
-    :ivar has_erased: there were rows or files of the documents
+    :ivar has_erased: it found rows or files of the documents
     :ivar is_unknown: nothing names the documents: they were erased before, or the names are wrong
     :ivar jobs_left: of these and earlier erasures that were tried again
     """
@@ -154,7 +154,7 @@ class Erasure:
             self._update_entries(found[0])
             self.removed += self._mark_salts(found[0])
             for name in self.removed:
-                self._log.info("Removed '%s', which an erasure or a killed write had left.", name)
+                self._log.info("Removed '%s', which an erasure or a killed write left.", name)
             self.has_erased, self.is_unknown = False, not self.removed
             if self.is_unknown:
                 self._log.warning("Nothing below '%s' names the documents now: check the names.", self._root)
@@ -163,14 +163,14 @@ class Erasure:
         return entry
 
     def _remove_unused(self, intent: Location) -> None:
-        """Remove a list of documents, unless a record names it: only its answer may have been lost."""
+        """Remove a list of documents, unless a record names it: a failed write may have stored the record."""
         head = self.chain.find_head()
         number = head.record.get("erasing") if head else None
         if not number or self.chain.read(number).record["sources"] != below(intent, self._root):
             intent.remove()
 
     def _last_erasure(self) -> ChainRecord:
-        """Return the last erasure; an error if there was none, because then the name is wrong."""
+        """Return the last erasure; without one the name is wrong, which is an error."""
         for entry in self.chain.newest_first(self.chain.find_head()):
             if entry.record.get("kind") == ERASURE:
                 return entry
@@ -180,7 +180,7 @@ class Erasure:
         )
 
     def _find_left(self) -> ChainRecord:
-        """Return the last erasure that left jobs at the service; an error if there is none."""
+        """Return the last erasure that left jobs at the service, or raise an error."""
         if found := self._find_jobs():
             return self.chain.read(max(found))
         raise ComplianceInputError(f"No erasure is open at '{self._root}': there is nothing to complete.")
@@ -236,7 +236,7 @@ class Erasure:
             }
             self.chain.append(lambda head: done)
 
-    # -- what is left of an erasure until it is complete
+    # -- remains of an erasure until it is complete
 
     def _read_intent(self, entry: ChainRecord) -> tuple[set[str], Counter[str], set[Job]]:
         """Return the documents that are still to be erased, how many rows of each table, and the jobs."""
@@ -270,7 +270,7 @@ class Erasure:
         """Stop if another attempt completed the erasure while this one hung."""
         head = self.chain.find_head()
         if not head or head.record.get("erasing") != entry.number:
-            raise ComplianceSupersededError("Another attempt has completed this erasure.")
+            raise ComplianceSupersededError("Another attempt completed this erasure.")
 
     def _complete(self, entry: ChainRecord, found: Traces | None = None) -> None:
         """Remove what there still is below the root of the documents of an erasure."""
@@ -401,7 +401,7 @@ class Erasure:
         table.replace(is_private=WORK_FOLDER in name.split("/"))  # a list may have logins
 
     def _update_entries(self, traces: Traces, tables: Iterable[str] = ()) -> None:
-        """Write entries of nights, also restored ones, with keys and hashes of what is left of their tables.
+        """Write entries of nights, including restored ones, with keys and hashes of their remaining tables.
 
         :param tables: that have had rows of documents
         """

@@ -32,7 +32,7 @@ def task_of(record: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class RecordKey:
-    """Which records are revisions of one night: what a DAG has left for one date at one destination.
+    """Identifies the revisions of one night: the records of a DAG for one date at one destination.
 
     Several tasks of a run may close it, such as one before and one after the review, and so may another run
     for the same date, which writes to the same place.
@@ -68,8 +68,8 @@ def find_earlier(
 ) -> tuple[ChainRecord | None, list[ChainRecord]]:
     """Return the revision of the same night that is in force, and the latest nights before it, newest first.
 
-    Prefer nights of the same series, whichever tasks closed them; otherwise the nights that the same task
-    closed, if there is a later one: the destination was moved, or differs by run in another way, such as by
+    Prefer nights of the same series, closed by any task; otherwise the nights that the same task
+    closed, if one is later: the destination was moved, or differs by run in another way, such as by
     weekday. Reads no more of the chain than needed.
     """
     revision: ChainRecord | None = None

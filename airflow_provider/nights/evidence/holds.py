@@ -74,13 +74,13 @@ def _read(chain: Chain, number: int) -> Hold:
 
 
 def patterns_in_force(chain: Chain, head: ChainRecord | None) -> set[str]:
-    """Return the names of the objects that say what the holds cover."""
+    """Return the names of the objects with the patterns of the holds."""
     holds = (chain.read(number).record for number in (head.record.get("holds") or () if head else ()))
     return {str(record["objects"][0]["path"]).rpartition("/")[2] for record in holds}
 
 
 def find_held(root: Location) -> Callable[[str], bool]:
-    """Return what says whether a document is held; all are while it is not known what a hold covers."""
+    """Return a function that says whether a document is held; all are held while a pattern is unknown."""
     chain = Chain(root)
     try:
         holds = read_holds(chain, chain.find_head())

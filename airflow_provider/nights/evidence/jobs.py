@@ -1,4 +1,4 @@
-"""Delete the jobs of erased documents at the service. It never decides about what is below the root."""
+"""Delete the jobs of erased documents at the service. It never decides about objects below the root."""
 
 from __future__ import annotations
 
@@ -86,5 +86,5 @@ class ErasedJobs:
             self._log.warning("Not all jobs are deleted at the service: %s", error)
         for job, problem in [*left.items()][:1]:
             what = KINDS[job[0]].describe([job[1]])
-            self._log.warning("The service has not deleted %s: %s", what, problem)
+            self._log.warning("The service did not delete %s: %s", what, problem)
         return gone

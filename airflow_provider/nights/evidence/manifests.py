@@ -17,7 +17,7 @@ from airflow_provider.storage.names import task_path
 INGEST, ASSESS, FINDINGS, REVIEW = "ingest", "assess", "findings", "review"
 GOLDEN, AGREEMENT = "golden", "agreement"
 FROM_XCOM = "xcom"  # the origin of decisions that a task returned
-EXPECTED = "Give the results of ingest, assess or review tasks, or URIs of what they wrote."
+EXPECTED = "Give the results of ingest, assess or review tasks, or URIs of their manifests."
 MAX_WARNINGS = 20  # per task
 LEFT_OUT = frozenset({"skipped", "removed"})  # a task that was skipped on purpose is not missing
 
@@ -26,7 +26,7 @@ States = Mapping[tuple[str, int], str]
 
 
 class ManifestKind(NamedTuple):
-    """What is known of a kind of manifest; names are separated by spaces."""
+    """The format of a kind of manifest; names are separated by spaces."""
 
     name: str  # for errors
     label: str  # the column by which rows are counted
@@ -85,10 +85,10 @@ class Manifest:
 class Outputs:
     """The output of a night's tasks.
 
-    The parameters are those of the operator: each one or many outputs, mapped or not, or URIs.
+    It has the parameters of the operator: each one or many outputs, mapped or not, or URIs.
 
-    :ivar warnings: of assess tasks: what there is less of than expected
-    :ivar has_dry_run: whether a task has only said what it would do
+    :ivar warnings: shortfalls that assess tasks reported
+    :ivar has_dry_run: whether a task ran with `dry_run`
     """
 
     def __init__(self, *, ingested: Any = None, assessed: Any = None, reviewed: Any = None) -> None:
@@ -101,7 +101,7 @@ class Outputs:
 
     @property
     def manifests(self) -> list[Manifest]:
-        """Each manifest once, and last the decisions that tasks have returned."""
+        """Each manifest once, and last the decisions that tasks returned."""
         decisions = [Manifest(REVIEW, FROM_XCOM, decisions=to_lines(self._decisions))]
         return [*self._manifests.values(), *(decisions if self._decisions else ())]
 
@@ -151,9 +151,9 @@ class Outputs:
 def find_unsuccessful(
     ti: Any, outputs: Outputs, states: States, writers: Collection[str] = ()
 ) -> tuple[list[str], list[str]]:
-    """Return task instances that have left no manifest, and those that failed but left one.
+    """Return task instances without a manifest, and failed instances with one.
 
-    Those that did not run because of others come last.
+    Instances that did not run because of others come last.
 
     A task with too many failed documents failed, but left its manifest. One that was marked as a
     success by hand may have left none.

@@ -1,7 +1,7 @@
 """Audit packs: all that the nights say about some documents, with the records that prove it.
 
 A pack is a BagIt bag in a zip: tables, texts, results, rules, records and the verifier. It is made by
-verifying these documents: what is verified is copied. Names in it are hashes and numbers, so no name of a
+verifying these documents: verified data is copied. Names in it are hashes and numbers, so no name of a
 document can lead out of it. See docs/evidence-format.md.
 """
 
@@ -74,7 +74,7 @@ class Bag:
 
 
 class Packer(verifier.Verifier):
-    """Verifies what the nights of a period say about some documents, and copies it to a bag.
+    """Verifies the data of some documents in the nights of a period, and copies it to a bag.
 
     :param sources: the sources of the documents; empty for a sample
     :param sample: how many documents to draw
@@ -177,7 +177,7 @@ class Packer(verifier.Verifier):
                         self.found.add(str(_source_of(lines)))
                     yield digest, salt, lines if is_kept else []
             except Problem as error:
-                problem = error  # what is as recorded is copied all the same
+                problem = error  # unchanged data is copied all the same
             if salts.tell():
                 name = f"{DIGESTS}/{digests}.txt"
                 self._copy(name, self._store, name)

@@ -54,7 +54,7 @@ def render_night_page(
 
 
 def render_safely(render: Callable[[], str], what: str) -> bytes:
-    """Return a page; an empty one, with a salt, if what it is made of is damaged."""
+    """Return a page; an empty one, with a salt, if its data is damaged."""
     try:
         page = render()
     except (ComplianceError, FileNotFoundError, LookupError, TypeError, ValueError, AttributeError) as error:

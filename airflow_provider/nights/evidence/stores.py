@@ -46,7 +46,7 @@ class RemoteStore:
             try:
                 location.fs.get_file(location.path, copy.name, **self._options)
             except Exception as error:
-                with suppress(FileNotFoundError):  # some libraries remove what they could not fill
+                with suppress(FileNotFoundError):  # some libraries remove a file that they could not fill
                     copy.close()
                 if isinstance(error, FileNotFoundError):
                     raise Problem(MISSING, f"{location} does not exist") from None
@@ -73,7 +73,7 @@ class RemoteStore:
                 yield from pool.map(call, group)
 
     def _retry(self, call: Callable[[], Any]) -> Any:
-        """Call again after an outage of the store; what is wrong with an object itself stays wrong."""
+        """Call again after an outage of the store; problems of an object itself stay."""
         for seconds in (*RETRY_SECONDS, None):
             try:
                 return call()

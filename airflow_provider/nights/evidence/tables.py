@@ -65,7 +65,7 @@ class NightTable:
 
         Decisions that a task returned, and tables that are not below the root, are stored with the night.
 
-        :param find_known: returns what the record of an earlier revision says about a table
+        :param find_known: returns the entry of a table in the record of an earlier revision
         """
         if manifest.decisions:
             copy.write_bytes(manifest.decisions)

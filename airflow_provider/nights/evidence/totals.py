@@ -56,9 +56,9 @@ class NightCounts:
         self.verdicts = VerdictCounts()
         self.judge = JudgeStats()
         self.rules: dict[str, str] = {}  # names of frameworks, by the SHA-256 of their rules
-        self.shared_jobs: dict[str, str] = {}  # that documents with other content have, too, and one of these
-        self._inputs: dict[int, int] = {}  # what jobs were made of, in few bytes
-        self._decisions: dict[str, bool] = {}  # whether someone has decided
+        self.shared_jobs: dict[str, str] = {}  # of different documents, with one of these
+        self._inputs: dict[int, int] = {}  # the inputs of jobs, in few bytes
+        self._decisions: dict[str, bool] = {}  # whether someone decided
         # Which manifest has the row that counts, by digest; its number and a rank in one, as there are many.
         self._places: dict[str, dict[int, int]] = {INGEST: {}, ASSESS: {}}
         self._numbers: dict[str, int] = {}  # manifests by URI, findings by run
@@ -89,7 +89,7 @@ class NightCounts:
                 places[key] = number << 2 | rank
 
     def _read(self, manifest: Manifest, rows: ReadRows) -> Iterator[Mapping[str, Any]]:
-        """Return the rows that count; findings do with their assessment, and where there is none."""
+        """Return the rows that count; findings count with their assessment, or if they have none."""
         kind, origin = manifest.kind, manifest.uri
         if kind == FINDINGS:
             kind, origin = ASSESS, manifest.run

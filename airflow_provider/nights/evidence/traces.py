@@ -1,4 +1,4 @@
-"""Find what there is of documents below a root: rows, objects, jobs, digests, and reports that name them."""
+"""Find all traces of documents below a root: rows, objects, jobs, digests, and reports that name them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Traces:
         self.root, self.sources = chain.root, sources
         self.names = [one for one in find_names(self.root) if not one.startswith(f"{EVIDENCE_FOLDER}/")]
         if not has_pyarrow() and any(map(PARQUET.fullmatch, self.names)):
-            raise ComplianceInputError("Install the extra `parquet`: there are Parquet files to change.")
+            raise ComplianceInputError("Install the extra `parquet`: Parquet files have to be changed.")
         self._records = list(chain.newest_first(head))
         records = [entry.record for entry in self._records]
         tables = [table for record in records for table in record.get("manifests") or ()]
@@ -191,7 +191,7 @@ class Traces:
         self.tables = {name: self.tables[name] for name in order}
 
     def _read_lines(self, name: str) -> Iterator[bytes]:
-        """Read a table of which others may have damaged the end."""
+        """Read a table whose end may be damaged."""
         try:
             yield from read_lines(self.root / name)
         except ComplianceInputError as error:
@@ -240,7 +240,7 @@ class Traces:
         return {name.encode("utf-8", "replace").decode() for name in shown}
 
     def _find_nights(self) -> Iterator[int]:
-        """Yield the nights that had one of the documents, those that say that it vanished, and others.
+        """Yield nights that had one of the documents, nights that report it as vanished, and others.
 
         A verifier accepts another report only where rows were erased: a similar name is no reason for one.
         """

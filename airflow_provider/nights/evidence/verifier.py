@@ -79,7 +79,7 @@ class Folder:
         return os.listdir(full) if os.path.isdir(full := os.path.join(self._root, folder)) else []
 
     def open(self, path: str, buffering: int = -1) -> Any:
-        """Open an object; Problem if there is none, or it may not be read."""
+        """Open an object; Problem if it does not exist, or may not be read."""
         full, shown = f"{self._root}/{path}", f"{self.address}/{path}"
         try:
             if not self._contains(full if os.path.islink(full) else full.rpartition("/")[0]):
@@ -177,7 +177,7 @@ def _reference(value: Any) -> tuple[int, str]:
 
 
 def read_record(store: Any, number: int) -> Check:
-    """Read a record, and check what it says about itself."""
+    """Read a record, and check its statements about itself."""
     check, path = Check(number), f"{NIGHTS}/{number:08}.json"
     try:
         data = read_small(store, path, MAX_RECORD_BYTES)
@@ -205,7 +205,7 @@ def read_record(store: Any, number: int) -> Check:
 
 
 def check_chain(checks: Sequence[Check], head: str, known: Sequence[str]) -> None:
-    """Add what is wrong with the chain to its records; hashes of some may be known, or their first digits."""
+    """Add the problems of the chain to its records; hashes of some may be known, or their first digits."""
     last = checks[-1]
     if head and not last.sha256.startswith(head):
         last.add(UNMATCHED, f"the last record has SHA-256 {last.sha256 or 'unknown'}, not {head}")
@@ -234,7 +234,7 @@ def check_chain(checks: Sequence[Check], head: str, known: Sequence[str]) -> Non
 
 
 def read_timestamp(store: Any, check: Check, ca: str | None) -> str:
-    """Return when an authority has signed the hash of a record, and its name; `openssl` verifies that."""
+    """Return when an authority signed the hash of a record, and its name; `openssl` verifies that."""
     path = f"{NIGHTS}/{check.number:08}.tsr"
     if not ca:
         return f"{CHAINED} (timestamp not verified: give --ca)"
@@ -274,7 +274,7 @@ def read_blocks(file: Any, salts: Any, digests: bytes, shown: str, erased: Any) 
 
 
 class Draw:
-    """What a pack says about its documents: if it is a sample, by which head and seed they were drawn."""
+    """The draw of a pack: of a sample, the head and seed that its documents were drawn with."""
 
     def __init__(self, said: dict[str, Any]) -> None:
         self.head, self.seed, self.sample = (
@@ -298,7 +298,7 @@ class Draw:
 
 
 def read_draw(store: Any, checks: Sequence[Check]) -> Draw:
-    """Read what a pack says about its documents."""
+    """Read the draw of a pack."""
     try:
         draw = Draw(parse_object(read_small(store, "pack.json", MAX_RECORD_BYTES)))
     except Problem:
@@ -333,7 +333,7 @@ class Verifier:
         self._changing: set[int] = set()  # nights whose reports an erasure that is not complete changes
         self.draw, self._sources, self._ranks = Draw({}), set[str](), dict[str, str]()  # for a pack
         self._left_out = "~"  # the lowest rank of a block that is absent, but was not erased
-        self._seen: dict[int, str] = {}  # objects that were read, and what is wrong with them
+        self._seen: dict[int, str] = {}  # objects that were read, and their problems
 
     def load(self) -> list[Check]:
         """Read all records, and check how they are chained."""
@@ -362,7 +362,7 @@ class Verifier:
         return checks
 
     def _read_erasures(self) -> None:
-        """Note erased rows and replaced reports: only what an erasure may change."""
+        """Note erased rows and replaced reports: an erasure may change nothing else."""
         begun: dict[int, Check] = {}  # erasures that are not complete
         done: dict[Any, Check] = {}
         for check in self._checks.values():
@@ -398,7 +398,7 @@ class Verifier:
         return False
 
     def run(self) -> Iterator[Check]:
-        """Verify; the last record is not complete if the store has failed."""
+        """Verify; the last record is not complete if the store failed."""
         checks = self.load()
         for check in checks:
             try:
@@ -459,7 +459,7 @@ class Verifier:
                     check.add(*problem.args)
 
     def _table(self, check: Check, table: dict[str, Any]) -> Iterator[Wanted]:
-        """Compare a table with the digests of its blocks; yield what the rows refer to."""
+        """Compare a table with the digests of its blocks; yield the objects that the rows refer to."""
         (path, sha256), absent = OBJECT_COLUMNS.get(str(table.get("kind")), ("", "")), 0
         for digest, _, lines in self.blocks(check, table):
             is_erased = not lines and digest in self._erased
@@ -500,7 +500,7 @@ class Verifier:
         return ""
 
     def _note(self, check: Check, table: dict[str, Any], digest: str, source: Any) -> None:
-        """Remember what a block of a pack says about the draw."""
+        """Remember the entries of the draw in a block of a pack."""
         if isinstance(source, str):
             self._sources.add(source)
         if table.get("kind") == "ingest" and self.draw.has(check):
@@ -511,7 +511,7 @@ class Verifier:
                 self._ranks[source] = min(rank, self._ranks.get(source, rank))
 
     def _check_draw(self, check: Check) -> None:
-        """Add what is wrong with the documents of a pack: they must be the drawn ones."""
+        """Add the problems of the documents of a pack: they must be the drawn ones."""
         drawn = sorted(self._ranks, key=self._ranks.__getitem__)[: self.draw.sample]
         last = self._ranks[drawn[-1]] if len(drawn) == self.draw.sample > 0 else "~"
         for is_wrong, kind, text in (
@@ -543,7 +543,7 @@ class Verifier:
         return content
 
     def _new(self, check: Check, path: Any, sha256: Any) -> Iterator[Wanted]:
-        """Yield an object that was not read before; repeat what was found about another one."""
+        """Yield an object that was not read before; repeat the problems of one that was."""
         try:
             store, inner = self._find(path, path if RULES.fullmatch(str(path)) else f"objects/{sha256}.txt")
             if not SHA256.fullmatch(str(sha256)):

@@ -9,10 +9,10 @@ A task instance reads, then publishes its own tables:
 
 Entries are in `ROOT/_nights/KIND/TASK-BITS/DATE/RANGE/RUN.txt`, with digests of task and run. BITS and RANGE
 say which hashes all its documents have: a task reads the entries that may have a document of its own, which
-are one or two of each night, however many shards there are. An entry has three lines: the checksum of the
-others, JSON, and hashes of the keys of its rows: only the tables are read that may have what is looked for. A
+are one or two of each night, for any number of shards. An entry has three lines: the checksum of the
+others, JSON, and hashes of the keys of its rows: only tables that may have a wanted key are read. A
 run writes only its own, so runs at the same time never touch the same object. A night sees entries of earlier
-nights, never those of later nights or of its own run. A cleared run sees what the first instance of its task
+nights, not of later nights or of its own run. A cleared run sees what the first instance of its task
 saw. Everything here blocks.
 """
 
@@ -77,7 +77,7 @@ class Night:
 
 @dataclass(frozen=True)
 class TaskKey:
-    """A task instance, whichever run it belongs to."""
+    """A task instance in all runs."""
 
     dag_id: str
     task_id: str
@@ -90,7 +90,7 @@ class TaskKey:
 
     @property
     def digest(self) -> str:
-        """Identifies the task in the paths of entries, whichever instance."""
+        """Identifies the task, with all its instances, in the paths of entries."""
         return names.digest(json.dumps([self.dag_id, self.task_id]))
 
     def is_same_task(self, other: TaskKey) -> bool:
@@ -124,9 +124,9 @@ class Entry:
     """Tables that a task instance of a night published.
 
     :param root: below which its night is
-    :param account: what the connection was: `account_digest`, never its id
+    :param account: the connection's `account_digest`, never its id
     :param published_at: when the run published first: clearing it does not change that
-    :param read_at: when it read earlier nights, and not before it saw the latest of them, by whichever clock
+    :param read_at: when it read earlier nights, but never before the newest of them was published
     :param written_at: when this entry was written: a shard that a cleared run no longer has is older
     :param keys: hashes of the keys by which rows are looked up
     :param facts: small ones, such as rates
@@ -227,7 +227,7 @@ class EarlierNights:
 
     :param kind: the kind of the entries that the task publishes: `ingest`, `assess` or `review`
     :param task: the task instance; entries of the same task come first within a night
-    :param account: whose entries of that kind count; those of all if it is empty
+    :param account: whose entries of that kind count; if it is empty, all do
     :param sources: the documents of the task; by default it may have any
     """
 
@@ -267,14 +267,14 @@ class EarlierNights:
     def entries(
         self, kind: str | None = None, *, sources: Collection[str] | None = None, same_time: bool = False
     ) -> Iterator[Entry]:
-        """Iterate over what is visible to this night, newest first; of a night, the same task first.
+        """Iterate over the entries that this night sees, newest first; within a night, the same task first.
 
         Only as many dates are read as are needed. A task that runs less often than others below the root
         still finds its own nights.
 
-        :param kind: by default that of the task itself
-        :param sources: only entries that may have one of these documents; the caller may remove those that
-            it has found. By default those of the task
+        :param kind: by default the task's own
+        :param sources: only entries that may have one of these documents; the caller may remove documents
+            that it found. By default the documents of the task
         :param same_time: also entries of other runs with the same logical date
         """
         account, kind = "" if kind else self._account, kind or self.kind
@@ -392,10 +392,10 @@ def latest_rows(
     wanted: set[str],
     key_of: Callable[[Row], Hashable],
 ) -> Iterator[tuple[Entry, Row]]:
-    """Yield the newest row of each key, where there is one; stops reading when all keys are found.
+    """Yield the newest row of each key, if any; stops reading when all keys are found.
 
-    :param entries: newest first; those that do not count are filtered out by the caller
-    :param wanted: the keys; those that are found are removed
+    :param entries: newest first; the caller filters out entries that do not count
+    :param wanted: the keys; found keys are removed
     :param key_of: returns the key of a row; None for a row that does not count, so that an older one may
     """
     for entry in entries_with(entries, table, wanted):
@@ -408,7 +408,7 @@ def latest_rows(
 def entries_with(entries: Iterable[Entry], table: str, keys: Collection[str]) -> Iterator[Entry]:
     """Yield the entries whose table may have rows with one of the keys, until no key is left.
 
-    :param keys: the caller may remove those that it has found
+    :param keys: the caller may remove keys that it found
     """
     hashes: set[bytes] = set()
     number = 0
@@ -421,13 +421,13 @@ def entries_with(entries: Iterable[Entry], table: str, keys: Collection[str]) ->
 
 
 def has_night(root: Location, kind: str, day: str) -> bool:
-    """Return whether a task of a kind has published something on a date below a root."""
+    """Return whether a task of a kind published something on a date below a root."""
     folder = root / NIGHTS / kind
     return any(day in (folder / name).list_names() for name in folder.list_names())
 
 
 def estimate_seconds(items: int, rates: Iterable[float]) -> int | None:
-    """Return how long a number of items takes; None if there is no earlier night.
+    """Return how long a number of items takes; None without an earlier night.
 
     :param rates: items per second of earlier nights; their mean counts
     """

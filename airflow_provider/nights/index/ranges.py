@@ -1,7 +1,7 @@
 """Ranges of hashes: which documents a shard has, and where entries of nights may have a document.
 
 A document has the same hash every night. The documents of a shard are those whose hashes start with the same
-bits, so it has the same neighbors every night, whatever comes and goes.
+bits, so it has the same neighbors every night, even if documents come and go.
 """
 
 from __future__ import annotations

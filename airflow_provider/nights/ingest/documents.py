@@ -39,7 +39,7 @@ def _column(of: Literal["text", "source", "failures"], default: Any) -> Any:
     """Declare a column of the manifest.
 
     :param of: the `text`, which a document that failed does not have; its `source`; or its `failures`.
-        A skipped document has what an earlier night knew of text and source
+        A skipped document has text and source of an earlier night
     """
     return field(default=default, metadata={"of": of})
 
@@ -51,11 +51,11 @@ class Document(Item):
     :param path: where its text is
     :param bytes: the size of its text
     :param sha256: the SHA-256 of its text
-    :param source_version: fingerprint of the file that was submitted, to see whether it has changed since
+    :param source_version: fingerprint of the file that was submitted, to see whether it changed since
     :param source_etag: the ETag of the file that was submitted: its version id at the store, else its ETag
     :param source_bytes: the size of the file that was submitted
     :param source_sha256: the SHA-256 of the bytes that the service accepted
-    :param failed_nights: in how many nights in a row it was sent and failed; 0 if it has not failed
+    :param failed_nights: in how many nights in a row it was sent and failed; 0 if it did not fail
     :param failed_since: the first of them
     """
 
@@ -116,7 +116,7 @@ class Document(Item):
             setattr(self, name, _COLUMNS[name].default)
 
     def describe(self, error: object) -> str:
-        """Return the text of an error, without what is secret in its address."""
+        """Return the text of an error, without secrets of its address."""
         return mask_address(super(Document, self).describe(error), self.address)
 
     def reset(self) -> Self:
@@ -226,12 +226,12 @@ def text_name(document: Document, template: str) -> str:
 
 
 def is_given_up(document: Document) -> bool:
-    """Return whether a document was not sent, because it has failed in too many nights in a row."""
+    """Return whether a document was not sent, because it failed in too many nights in a row."""
     return document.failure_kind is FailureKind.GIVEN_UP
 
 
 def build_result(documents: Sequence[Document], manifest: Location) -> dict[str, Any]:
-    """Return what the task returns."""
+    """Return the result of the task."""
     found = Counter(document.state for document in documents)
     numbers = {state.lower(): found[state] for state in (COMPLETED, FAILED, SKIPPED)}
     given_up = sum(map(is_given_up, documents))
@@ -260,7 +260,7 @@ def count_documents(conn_id: str, documents: Sequence[Document], checkpoint: Che
 def finished_jobs(documents: Iterable[Document]) -> tuple[list[FinishedJob], set[str]]:
     """Return the jobs whose texts this run stored, and the jobs that are needed again.
 
-    That of a skipped document is of an earlier night.
+    The job of a skipped document belongs to an earlier night.
     """
     return collect_finished(
         (

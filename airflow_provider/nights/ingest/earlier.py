@@ -1,4 +1,4 @@
-"""The remaining work on each document, after earlier attempts and nights have done."""
+"""The remaining work on each document after earlier attempts and nights."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from airflow_provider.nights.bulk.engine import BulkRun
 
 MANIFEST_TABLE, REPORT = "manifest", "report.html"
-PAGE_RETRY_DAYS = 7  # after which a web page is tried again: whether it has changed is unknown
+PAGE_RETRY_DAYS = 7  # after which a web page is tried again: it may have changed
 MAX_ERROR_CHARS = 300
 TEXT_FIELDS = ("job_id", "completed_at", *columns_of("text", "source"))
 
@@ -60,7 +60,7 @@ def resume_documents(
     damaged: Set[str] = frozenset(),
     versions: Mapping[str, str] = EMPTY,
 ) -> list[Document]:
-    """Return all documents, each as far as it has come; in the task's own thread.
+    """Return all documents in their current states; in the task's own thread.
 
     :param addresses: the addresses of all documents, by source
     :param is_new_attempt: failed documents are processed again; not so after a deferral
@@ -94,7 +94,7 @@ def find_removed(known: Mapping[str, Document], listed: Collection[str], log: An
 
 
 def _source_error(source: str, stores: Stores) -> Exception | None:
-    """Return what is wrong with a source before it is submitted; Airflow is asked once for each store."""
+    """Return the problem of a source before it is submitted, if any; Airflow is asked once for each store."""
     if not source.strip():
         return ComplianceInputError("The source is blank: remove the empty entry from the list.")
     if is_page(source):
@@ -136,14 +136,13 @@ class EarlierDocuments:
         client: AsyncComplianceClient | None = None,
         limit: MaxFailed | None = None,
     ) -> tuple[list[Document], list[str]]:
-        """Decide once per attempt what is left to do, with documents as earlier attempts have left them.
+        """Decide once per attempt about the remaining work on documents, as earlier attempts left them.
 
-        What changed is processed again, what is unchanged since an earlier night is skipped, and what
-        fails every night is given up. A source that is gone, or whose version can't be read, has not changed
-        as far as is known. What an earlier attempt skipped is decided again: its text may have been
-        replaced since.
+        Changed documents are processed again, unchanged ones are skipped, and documents that fail every night
+        are given up. A source that is gone, or whose version can't be read, counts as unchanged. Documents
+        that an earlier attempt skipped are decided again: their texts may have been replaced since.
 
-        :param client: to ask whether the service still knows the jobs of what is unchanged; None if that
+        :param client: to ask whether the service still knows the jobs of unchanged documents; None if that
             does not matter
         :param limit: `max_submitted`, which is checked before the service is asked for anything
         :return: documents of which nothing is left to do now, for the journal; outdated jobs in flight
@@ -155,7 +154,7 @@ class EarlierDocuments:
         for number, document in enumerate(documents):
             text, reason = texts.get(document.source), outdated.get(document.source)
             if document.state in (PENDING, SKIPPED):
-                # A source that is gone after its document was skipped has not changed.
+                # A source that is gone after its document was skipped counts as unchanged.
                 is_same = reason is None or (reason is Outdated.GONE and document.state is SKIPPED)
                 if not text or not is_same:
                     documents[number] = document.reset()
@@ -188,7 +187,7 @@ class EarlierDocuments:
     ) -> None:
         """Refuse to submit more than allowed, unless no earlier night has any document; blocks.
 
-        :param changed: sources that are not what they were
+        :param changed: sources that differ from the earlier night
         :param forgotten: jobs that the service does not know any more
         """
         to_send = [document.source for document in documents if document.state is PENDING]
@@ -221,7 +220,7 @@ class EarlierDocuments:
     def _read_texts(self, documents: Iterable[Document]) -> dict[str, Document]:
         """Return the latest text of each document to be decided, as a skipped one points to it; blocks.
 
-        Files are yet to be compared; of web pages only those that are young enough.
+        Files are compared later; web pages count only if they are young enough.
         """
         wanted = {document.source: document for document in documents if document.state in (PENDING, SKIPPED)}
         texts: dict[str, Document] = {}
@@ -333,7 +332,7 @@ class EarlierDocuments:
         return version is None or version != previous.source_version
 
     async def _version(self, document: Document) -> str | None:
-        """Return the version of a file; empty if there is none to read, None if its store can't tell now."""
+        """Return the version of a file; empty if it is unreadable, None if its store can't tell now."""
         try:
             return await read_version(document)
         except ComplianceError as error:
@@ -343,7 +342,7 @@ class EarlierDocuments:
 async def find_forgotten(client: AsyncComplianceClient, uuids: Collection[str], log: Any) -> set[str]:
     """Return the jobs that the service does not know any more: it says so twice, some time apart.
 
-    A service that refuses to tell ends nothing: what is missing shows when it is needed.
+    If the service refuses to answer, the task goes on: a missing job shows when it is needed.
     """
     forgotten = await _find_unknown(client, uuids, log)
     if forgotten:

@@ -1,4 +1,4 @@
-"""Whether the source or the text of a document has changed since it was processed."""
+"""Whether the source or the text of a document changed after it was processed."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def find_outdated(
 
 
 async def read_version(document: Document) -> str:
-    """Return which version of its source there is now; an error if its store takes too long."""
+    """Return the current version of its source; an error if its store takes too long."""
     try:
         async with asyncio.timeout(SOURCE_SECONDS):
             # Not `in_thread`: a source that hangs is abandoned when the task ends.

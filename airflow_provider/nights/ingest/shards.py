@@ -1,7 +1,7 @@
 """The shards of a night: each is a list of the documents whose hashes start with the same bits.
 
-So a document stays with the same neighbors from night to night, whatever comes and goes: what earlier nights
-left of a shard is in one or two places.
+So a document keeps its neighbors from night to night, even if documents come and go: the tables of earlier
+nights about a shard are in one or two places.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 SHARD_SIZE = 1000  # documents, as long as Airflow maps as many shards
 BUCKET_BITS = 8
 BUFFER_ROWS = 256  # per bucket, before they go to disk
-# Of a list file: how many shards there are, the position of this one among those that have documents, and its
+# A list file: the number of shards, the position of this one among shards with documents, and its own
 # number, which says which hashes it has.
 LIST_NAME = re.compile(r"(\d{5})-(\d{5})-[0-9a-f]+\.jsonl")
 LIST_PATH = re.compile(
@@ -88,10 +88,10 @@ def list_shards(
 ) -> tuple[list[str], int]:
     """List all documents in constant memory; write a list file for each shard.
 
-    Returns the URIs of the files, and how many documents there are.
+    Returns the URIs of the files, and the number of documents.
 
     A file is never changed. If the task is cleared, it writes other files, but of as many shards as before,
-    and each has its place, so that each document finds what was done with it.
+    and each has its place, so that each document finds its earlier state.
 
     :param sources: as of `ComplianceIngestOperator`
     :param destination: the destination of the night; the files go below `_work/`
@@ -124,7 +124,7 @@ def list_shards(
 
 
 def _add_all(buckets: _Buckets, documents: Iterator[Found], sample: int | None) -> int:
-    """Add documents to the buckets, or a sample of them; return how many there are."""
+    """Add documents to the buckets, or a sample of them; return their number."""
     total, kept = 0, dict[int, list[Found]]()
     for found in documents:
         total += 1
@@ -179,9 +179,9 @@ def _write(folder: Location, bits: int, buckets: _Buckets) -> list[str]:
 
 
 class _Buckets:
-    """Documents by the first bits of their hashes, in files once there are many.
+    """Documents by the first bits of their hashes, in files once they are many.
 
-    :ivar secret: an address with a login or a signature, if there is one
+    :ivar secret: an address with a login or a signature, if any
     """
 
     def __init__(self, folder: Path) -> None:
@@ -229,7 +229,7 @@ class _Buckets:
 
 
 def shard_folder(sources: Any) -> str:
-    """Return the folder of a shard's texts, below the destination; empty if there is only one shard."""
+    """Return the folder of a shard's texts, below the destination; empty for a single shard."""
     found = find_shard(sources)
     return f"shard-{found['number']}/" if found and int(found["of"]) > 1 else ""
 

@@ -68,7 +68,7 @@ def resolve(given: Any) -> dict[str, str]:
 def merge(documents: Iterable[tuple[Any, ...]]) -> dict[str, str]:
     """Return the version of each document, once, in the given order.
 
-    :param documents: what was found, and perhaps more of each
+    :param documents: tuples of an address, its version, and perhaps more
     """
     versions: dict[str, str] = {}
     for document in documents:
@@ -179,7 +179,7 @@ def _is_store(location: Location) -> bool:
 
 
 def _listed(location: Location) -> Iterator[tuple[str, str]]:
-    """Yield what a list names, and the version of each file that we listed ourselves."""
+    """Yield the documents in a list, and the version of each file that we listed ourselves."""
     is_json, number = location.path.lower().endswith(JSON_LISTS), 0
     try:
         for line in read_lines(location):
@@ -199,7 +199,7 @@ def _listed(location: Location) -> Iterator[tuple[str, str]]:
         is_ours = f"/{SHARDS}/" in location.path
         advice = "Clear list_documents, which writes it." if is_ours else "Create it or correct the path."
         raise ComplianceStorageError(
-            f"The list '{location}' can't be read: there is no such file. {advice}"
+            f"The list '{location}' can't be read: it does not exist. {advice}"
         ) from None
 
 
@@ -221,7 +221,7 @@ def _entry(line: str, location: Location, number: int) -> tuple[str, str]:
 
 
 def _exists(location: Location) -> bool:
-    """Return whether there is something of exactly that name."""
+    """Return whether an object or folder has exactly that name."""
     try:
         location.fs.info(location.path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -247,7 +247,7 @@ def _files_matching(pattern: Location) -> Iterator[Listed]:
             yield first
             yield from found
         elif "*" not in pattern.uri and not pattern.is_object_store:
-            raise _missing(pattern, "There is no folder of that name, and no folder matches.")
+            raise _missing(pattern, "No folder has that name or matches.")
         return
     # Only a flat listing shows keys with an empty part, such as `a//b`.
     depth = None if "**" in rest or "//" in pattern.path else rest.count("/") + 1
@@ -277,7 +277,7 @@ def _select(
     wanted: re.Pattern[str] | None = None,
     endings: tuple[str, ...] = DOCUMENTS,
 ) -> Iterator[Listed]:
-    """Select files below a folder: those that match, are documents, and neither temporary nor our own."""
+    """Select matching documents below a folder that are neither temporary nor our own."""
     ignored: Counter[str] = Counter()
     is_empty, start = True, source.uri.partition("://")[0] + "://" if "://" in source.uri else ""
     start += f"{source.conn_id}@" if source.conn_id else ""
@@ -305,7 +305,7 @@ def _select(
 
 
 def _is_output(path: str) -> bool:
-    """Return whether a task has written a file; documents in such a folder are a user's."""
+    """Return whether a task wrote a file; documents in such a folder are a user's."""
     return not path.lower().endswith(DOCUMENTS) and not OWN_FOLDERS.isdisjoint(path.split("/")[:-1])
 
 

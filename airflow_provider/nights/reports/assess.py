@@ -46,7 +46,7 @@ STATES = {
 
 @dataclass
 class JudgeStats:
-    """Collects what the section about the judge shows: every criterion and document once.
+    """Collects the data of the section about the judge: every criterion and document once.
 
     Without golden documents, each instance of a mapped assess task counted the same decisions.
     """
@@ -88,7 +88,7 @@ class JudgeStats:
         return +counts
 
     def notes(self, row: Row) -> list[str]:
-        """Return what is wrong about a criterion, the worst first."""
+        """Return the problems of a criterion, the worst first."""
         return [words for name, words in STATES.items() if row.get("state") == name or row.get(name) is True]
 
 
@@ -193,7 +193,7 @@ def render_verdicts(
     :param last_night: when the verdicts were made that these are compared with
     :param without_text: sources that have no text, and so no verdict
     :param files: where the tables are, by title
-    :param warnings: what there is less of than expected; shown first
+    :param warnings: shortfalls; shown first
     :param judge: what golden documents and decisions say about the judge
     """
     judge = judge or JudgeStats()
@@ -215,7 +215,7 @@ def render_verdicts(
 
 
 def _kind_of(cell: Mapping[str, Any]) -> str:
-    """Return what a document is, as far as one of its assessments says."""
+    """Return the outcome of a document, according to one of its assessments."""
     if cell["status"] != "COMPLETED":
         return "failed"
     is_same_text = cell.get("carried_from") or cell.get("change_reason") in ("framework", "judge")

@@ -40,7 +40,7 @@ class Column:
     """A vertical bar.
 
     :param is_cut: whether it is higher than the chart
-    :param is_incomplete: whether there is less than there should be
+    :param is_incomplete: whether data is missing
     """
 
     slot: int

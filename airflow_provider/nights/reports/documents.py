@@ -29,7 +29,7 @@ MAX_NIGHTS = 60  # for a document
 class DocumentNight:
     """One document in a night.
 
-    :param date: the date of the night, with its time if there are several on that day
+    :param date: the date of the night, with its time if that day has several
     :param document: its row of the manifest
     :param findings: on it, by framework and criterion
     :param decisions: the decisions of experts
@@ -59,7 +59,7 @@ class HashingReader:
 class DocumentTables:
     """The tables of the nights below a root.
 
-    :param dag_ids: those that count; by default all
+    :param dag_ids: the DAGs that count; by default all
     :param seconds: after which a read stops with an error
     """
 
@@ -134,7 +134,7 @@ class DocumentTables:
                 night.findings[key] = dict(apply_decision(finding, latest.get((finding.get("cell"), *key))))
 
     def find_text(self, source: str, sha256: str = "") -> Row:
-        """Return the newest row of a manifest with a text of a document; empty if there is none.
+        """Return the newest row of a manifest with a text of a document, or an empty row.
 
         :param sha256: the SHA-256 of the text; by default any
         """
@@ -183,7 +183,7 @@ class DocumentTables:
     ) -> Iterator[tuple[Night, list[Entry]]]:
         """Iterate over the entries that have a table, by the run that published them, newest first.
 
-        :param sources: only those that may have one of these documents
+        :param sources: only entries that may have one of these documents
         """
         tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()
         nights = EarlierNights(self.root, kind, Night(tomorrow, ""), TaskKey("", ""), sources=sources)

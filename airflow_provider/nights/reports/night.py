@@ -1,4 +1,4 @@
-"""The report of a whole night, compared with earlier nights, and what a message about it says."""
+"""The report of a whole night, compared with earlier nights, and the facts for messages about it."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def describe_night(
     verdicts: VerdictCounts,
     vanished: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return what a message about a closed night says, for templates of notifiers; without secrets.
+    """Return the facts for a message about a closed night, for templates of notifiers; without secrets.
 
     :param record: the record of the night
     :param vanished: the documents of an earlier night that are not among tonight's
@@ -196,7 +196,7 @@ def summarize_night(record: Mapping[str, Any], documents: OutcomeStats, verdicts
 
 
 def _find_problems(record: Mapping[str, Any], documents: OutcomeStats) -> Iterator[Summary]:
-    """Yield what is wrong with a night, apart from its documents and verdicts."""
+    """Yield the problems of a night, apart from its documents and verdicts."""
     if (listed := record["totals"].get("sample_of")) is not None:
         yield "idle", "A sample", f"A sample of {documents.total:,} of {plural(listed)}."
     if missing := record["missing"]:
@@ -328,7 +328,7 @@ def _plot(title: str, series: Series, nights: Placed, labels: Sequence[str]) -> 
         cut += [f"{total:,} on {night.label}"] if is_cut else []
     mark, slots = "100\u00a0%" if title in SHARES else _shorten(top), max(len(labels), MIN_SLOTS)
     legend = [(style, words) for style, words, _ in used] if len(series) > 1 else ()
-    last = len(labels) - 1  # the latest night has a label, and as many before it as there is room for
+    last = len(labels) - 1  # the latest night has a label, and as many before it as fit
     ticks = choose_ticks(
         [((slot + 0.5) / slots, labels[slot]) for slot in range(last % step, last + 1, step)]
         for step in TICK_STEPS

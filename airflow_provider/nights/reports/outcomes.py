@@ -62,7 +62,7 @@ class Kind:
         return self.total > len(self.sources) == MAX_NAMED
 
     def add(self, source: object) -> None:
-        """Count it, and name the document if there are few yet."""
+        """Count it, and name the document while they are few."""
         self.total += 1
         if len(self.sources) < MAX_NAMED and (name := limit_source(source)) not in self.sources:
             self.sources.append(name)

@@ -1,4 +1,4 @@
-"""Render HTML pages from templates, without scripts and with nothing to load, and format what they show."""
+"""Render HTML pages from templates, without scripts and with nothing to load, and format their values."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ TONES = ("idle", "good", "warn", "bad")  # tones of a page, the worst last
 STYLES = ("plain", "completed", *list(LEGEND)[:-1], "failed", "cancelled", "skipped", UNKNOWN.style)
 
 Segment = tuple[str, int, float, float]
-"""A CSS class, what is counted, and position and size in percent."""
+"""A CSS class, the counted noun, and position and size in percent."""
 
 Summary = tuple[str, str, str]
 """A tone, the words for it, and a sentence for the headline; the sentence may be empty."""
@@ -123,7 +123,7 @@ def verdict_words(category: object) -> str:
 
 
 def standing(row: Mapping[str, Any]) -> str:
-    """Return the category that stands: the expert's if there is one, otherwise the service's."""
+    """Return the category that stands: the expert's, if any, otherwise the service's."""
     return normalize_category(row.get("expert_category") or row.get("category"))
 
 

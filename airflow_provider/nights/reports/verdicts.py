@@ -138,7 +138,7 @@ def _count_worse(criteria: Counter[str]) -> str:
 
 
 def _find_question(row: Row) -> tuple[str, ...]:
-    """Return what an expert is asked about: equal texts share a cell, and so a decision."""
+    """Return the subject of a decision: equal texts share a cell, and so a decision."""
     about = row.get("cell") or row.get("source")
     return tuple(str(part) for part in (about, row.get("framework"), row.get("criterion")))
 
@@ -154,7 +154,7 @@ class VerdictCounts:
     :param states: what experts made of findings that changed; `open_earlier` counts earlier nights
     :param overruled: verdicts where the category of an expert counts instead
     :param again: documents with a new cause for a verdict, by cause, and by framework if that is the cause
-    :param new: verdicts on what had none in the previous night
+    :param new: verdicts on documents and criteria without one in the previous night
     :param decisions: expert decisions of earlier nights; `made` are tonight's, counted by `answers`, and
         added before findings
     :param unasked: how many open findings no expert was asked about
@@ -287,7 +287,7 @@ class VerdictCounts:
             name, title = REST, ""
         return criteria.setdefault(name, CriterionCounts(len(criteria), title))
 
-    # -- what a page shows
+    # -- parts of a page
 
     @property
     def changes(self) -> list[Change]:
@@ -325,7 +325,7 @@ class VerdictCounts:
                 yield f"The {framework} of {documents} changed: {counted}."
 
     def summarize(self) -> Iterator[Summary]:
-        """Yield how good the night was, and what a headline says."""
+        """Yield how good the night was, and the parts of a headline."""
         sentence, failed = "", self.cells["failed"]
         overruled = f"Experts overruled {plural(self.overruled, 'verdict')}." if self.overruled else ""
         if self.changed:

@@ -33,10 +33,10 @@ READERS = 16
 def write_decisions(
     decisions: Sequence[Mapping[str, Any]], destination: Any, ti: Any, account: str
 ) -> list[Location]:
-    """Write decisions as JSON Lines, replacing those of an earlier attempt; return where.
+    """Write decisions as JSON Lines, replacing the decisions of an earlier attempt; return where.
 
     Decisions on a night are also written beside its findings, with an entry for later nights, and stay there.
-    No name contains that of a document: the evidence of a closed night has the paths of its tables.
+    No file name contains the name of a document: the evidence of a closed night has the paths of its tables.
 
     :param destination: an object, or a prefix below which each task has one of its own; None for neither
     """
@@ -56,8 +56,8 @@ def write_decisions(
         cells = [str(row["cell"]) for row in rows]
         night = Night(at, f"{ti.dag_id}/{ti.run_id}")
         nights = EarlierNights(Location.to_write(root), "review", night, TaskKey.of(ti), account)
-        # A form that no one has filled in is answered later, perhaps: then later nights that have run in the
-        # meantime have not seen the answer.
+        # An expert may fill in an open form later: then nights that ran in the meantime did not see the
+        # answer.
         if nights.own or any(row["decision"] not in (NO_DECISION, EXPIRED) for row in rows):
             nights.publish({DECISIONS: Table.of(table.location, table.sha256)}, cells)
     return written
@@ -69,7 +69,7 @@ def _by_night(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], list[M
     roots = {key: find_root(*key) for key in dict.fromkeys(keys) if key[0]}
     for findings, _ in (key for key, root in roots.items() if not root):
         shown = one_line(redact(findings))
-        log.warning("Later nights will not find decisions on '%s': no night has published it.", shown)
+        log.warning("Later nights will not find decisions on '%s': no night published it.", shown)
     nights: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for key, row in zip(keys, rows, strict=True):
         if root := roots.get(key):
@@ -78,7 +78,7 @@ def _by_night(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], list[M
 
 
 def find_root(findings: str, night: str) -> str:
-    """Return the root below which a night published its findings; empty if there is none."""
+    """Return the root below which a night published its findings; empty if it published none."""
     try:
         day = date.fromisoformat(night[:10]).isoformat()
     except ValueError:

@@ -1,4 +1,4 @@
-"""The form that an expert fills in: its Markdown, its fields, and what the answers mean.
+"""The form that an expert fills in: its Markdown, its fields, and the meaning of the answers.
 
 Text of the service is escaped: it can neither break the Markdown nor add links or images.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CATEGORIES = list(KNOWN_CATEGORIES)
 AGREE, CATEGORY, RATIONALE = "agree_with_the_rest", "category_", "rationale_"
-# Columns that say what a decision is about.
+# Columns that identify the subject of a decision.
 ABOUT = (
     "document", "framework", "criterion", "source", "night", "cell", "findings", "framework_fingerprint",
     "text_sha256",
@@ -81,7 +81,7 @@ class Form:
 
     @property
     def subject(self) -> str:
-        """What it is about, how many findings there are, and how bad they are."""
+        """The documents, the number of findings, and how bad they are."""
         night, part = self.common("night")[:10], self.common("part")
         with suppress(ValueError):
             day = date.fromisoformat(night)
@@ -93,7 +93,7 @@ class Form:
 
     @property
     def _counted(self) -> str:
-        """How many findings there are and how bad: `5 worse, 2 better, 1 missing`."""
+        """The number of findings by change or category: `5 worse, 2 better, 1 missing`."""
         counts = Counter(
             ("worse" if finding.is_worse else "better")
             if finding.changed_from
@@ -192,9 +192,9 @@ class Form:
         left as it is is undecided, unless the expert agrees. The same goes for one without fields: answers
         through Airflow's REST API may omit them.
 
-        :param outdated: keys of responses whose verdict has changed since the form was shown: nothing is sent
+        :param outdated: keys of responses whose verdict changed after the form was shown: nothing is sent
             on them
-        :param undecided: what is recorded then: `none` or `expired`
+        :param undecided: the decision to record then: `none` or `expired`
         :param is_sent: whether the expert wants feedback to be sent
         """
         names = [(f"{CATEGORY}{suffix}", f"{RATIONALE}{suffix}") for suffix in self._suffixes]
@@ -254,8 +254,8 @@ class Form:
         if outdated:
             old = [format_name(one, MAX_LABEL_CHARS) for one in self.findings if one.key in outdated]
             warnings.append(
-                f"The verdicts on {', '.join(old[:MAX_NAMED])} have changed since the form was shown: "
-                "decisions on them are recorded for what it showed, and not sent."
+                f"The verdicts on {', '.join(old[:MAX_NAMED])} changed after the form was shown: "
+                "decisions on them are recorded for the verdicts that it showed, and not sent."
             )
         return decisions, warnings
 

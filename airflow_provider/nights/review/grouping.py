@@ -122,7 +122,7 @@ def group_findings(
 def _folder_of_forms(tables: Sequence[str], options: Sequence[Any]) -> Location:
     """Return the folder of the forms of these tables, which is the same if a shard is missing.
 
-    It is beside the folders of the instances of the assess task; a clear may have written other tables.
+    It is beside the folders of the instances of the assess task; a cleared task may have other tables.
     """
     names = sorted({split_number(table)[0] for table in tables})
     folder = names[0].rpartition("/")[0]
@@ -136,7 +136,7 @@ def _folder_of_forms(tables: Sequence[str], options: Sequence[Any]) -> Location:
 def load_findings(value: Any) -> tuple[Iterator[ReviewedFinding], int | None]:
     """Return the findings that a parameter names; of a form also how many of the night no form shows.
 
-    Those on a form are selected already. Those whose verdict has changed since are left out.
+    Findings on a form are selected already, without findings whose verdict changed since.
     """
     tables, forms = _parse(value)
     if not forms:
@@ -204,7 +204,7 @@ def _read_rows(location: Location) -> Iterator[dict[str, Any]]:
                 yield parse_line(line, f"The findings are damaged: line {number} of '{table}'")
     except FileNotFoundError:
         raise ComplianceStorageDeniedError(
-            f"The findings '{location}' do not exist. Give `findings` what the assess task returned."
+            f"The findings '{location}' do not exist. Pass the result of the assess task as `findings`."
         ) from None
 
 

@@ -23,11 +23,11 @@ BEYOND_LIMIT = "beyond the limit"
 ON_NO_FORM = "of this night, which no form shows because of its limit"
 
 Verdict = tuple[str, str | None]
-"""What an expert decides on: the key of the response, and its category."""
+"""The subject of a decision: the key of the response, and its category."""
 
 
 def response_key(number: object, cell: object) -> str:
-    """Return what identifies a response: a service may number those of each assessment from 1."""
+    """Return the key of a response: a service may number the responses of each assessment from 1."""
     return f"{number}-{cell}" if cell else str(number)
 
 
@@ -37,7 +37,7 @@ class ReviewedFinding(Finding):
 
     :param night: when it was assessed
     :param cell: identifies text, framework and payload, so that the next night finds a decision on it
-    :param changed_from: the category before the change that no one has decided about yet
+    :param changed_from: the category before the change, until someone decides
     :param first_seen: the night of that change
     :param change_reason: what changed: `document`, `framework`, `both` or only the `judge`
     :param expert: who decided on it before
@@ -101,7 +101,7 @@ class ReviewedFinding(Finding):
         return only == "all" or classify(self.category) is not BEST
 
     def record(self) -> dict[str, Any]:
-        """Return what is kept of it until the form is answered: the answer comes in another process."""
+        """Return the fields to keep until the form is answered: the answer comes in another process."""
         kept = {name: value for name, value in vars(self).items() if value and name not in NOT_KEPT}
         return kept | {"id": self.id}
 
@@ -130,7 +130,7 @@ class ReviewedFinding(Finding):
 
 
 def check_only(only: Any) -> str:
-    """Return which findings are wanted, or say which ones there are."""
+    """Return the choice of findings, or raise an error that names the valid ones."""
     if only not in ("changed", "insufficient", "all"):
         raise ComplianceInputError(f"only must be 'changed', 'insufficient' or 'all', not {only!r}.")
     return str(only)
@@ -150,7 +150,7 @@ class Selection:
 
     @property
     def omitted(self) -> str:
-        """How many findings are left out and why; empty if there are none."""
+        """How many findings are left out and why; empty if none are."""
         return "; ".join(f"{number:,} {reason}" for reason, number in self.left_out.items() if number)
 
 
@@ -163,7 +163,7 @@ def select(
 ) -> Selection:
     """Select the findings that an expert is asked about; only those are held in memory.
 
-    :param only: `changed` (in any night) or `insufficient`, without what an expert decided, or `all`
+    :param only: `changed` (in any night) or `insufficient`, without findings that an expert decided, or `all`
     :param shown: the verdicts that an earlier form showed
     """
     selection = Selection()

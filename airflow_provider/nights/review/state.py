@@ -72,7 +72,7 @@ class ReviewState(Outbox):
 
     @property
     def sent(self) -> dict[str, str]:
-        """The outcomes of feedback that was or may have been sent, by the key of the response."""
+        """The outcomes of feedback that reached the service, or may have, by the key of the response."""
         return {key: outcome for key in map(_key_of, self.feedback) if (outcome := self.outcome(key))}
 
     def record_form(self, shown: Sequence[dict[str, Any]]) -> None:
@@ -146,9 +146,9 @@ class ReviewState(Outbox):
         _check_service(hook)
 
     def _await_service(self, hook: Any) -> None:
-        """Raise in an outage, before a feedback is sent of which no one would know whether it has arrived.
+        """Raise in an outage, rather than send a feedback without knowing whether it arrives.
 
-        Where nothing is stored, there is no retry: so wait here.
+        A task that stores nothing has no retry, so it waits here.
         """
         for _ in range(0 if self.is_persistent else MAX_OUTAGE_CHECKS):
             try:

@@ -131,7 +131,7 @@ def test_results_get_a_minute_after_the_deadline(night: Night, caplog: pytest.Lo
     items = [submitted("a"), submitted("b")]
     night.run(*items, deadline=19.5, poll_interval=3600.0)
     assert [item.state for item in items] == [COMPLETED, FAILED]
-    assert "Timed out after 60 s: what is not finished has failed." in caplog.messages
+    assert "Timed out after 60 s: unfinished items failed." in caplog.messages
 
 
 def test_a_result_in_backoff_is_fetched_at_once_after_the_deadline(night: Night) -> None:

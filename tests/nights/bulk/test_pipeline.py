@@ -384,7 +384,7 @@ def test_polls_that_are_all_refused_end_the_attempt(night: Night) -> None:
         (running("away"), "the last poll of its job failed: The service is away"),
         (
             Item("a", "a", RETRYING, retried_from=RETRIED),
-            "its job has failed and was not processed again yet",
+            "its job failed and was not processed again yet",
         ),
         (Item("a", "a", READY), "its job is completed, but its result was not fetched yet"),
     ],

@@ -357,7 +357,7 @@ def test_nothing_is_sent_on_a_verdict_that_has_changed_since() -> None:
     answered = {"rationale_7": "So.", "rationale_2": "So."}
     decisions, warnings = Form([EXIT, PARTLY]).parse(answered, outdated=["7-c1"])
     assert [decision["outcome"] for decision in decisions] == ["recorded", "pending"]
-    assert "The verdicts on Exit have changed" in warnings[0]
+    assert "The verdicts on Exit changed" in warnings[0]
 
 
 def test_an_answer_to_another_form_is_refused() -> None:
