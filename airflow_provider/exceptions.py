@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 class FailureKind(StrEnum):
     """Why a document or an assessment failed, for programs; its error says it to people."""
 
-    SOURCE_MISSING = "source_missing"  # there is no such file
+    SOURCE_MISSING = "source_missing"  # the file does not exist
     SOURCE_DENIED = "source_denied"  # no permission to read it
     SOURCE_INVALID = "source_invalid"  # not a valid address, or neither PDF nor DOCX
     TOO_LARGE = "too_large"  # for `max_bytes`, or for the service
@@ -183,7 +183,7 @@ class ComplianceSupersededError(ComplianceError):
 
 
 class ComplianceStateError(ComplianceError):
-    """What an earlier attempt of the task stored is damaged; the message says where it is."""
+    """The state that an earlier attempt stored is damaged; the message says where it is."""
 
 
 class ComplianceStorageError(ComplianceError):

@@ -43,7 +43,7 @@ PARTS: dict[str, Any] = {
     "review": ComplianceReviewAssessmentOperator,
     "group_findings": group_findings,
 }
-LISTED = "listed"  # XCom: how many documents there are
+LISTED = "listed"  # XCom: the number of documents
 MAX_REVIEWED = 200  # findings a night that experts are asked about, unless `limit` says otherwise
 # Parameters that the night sets itself, or that make no sense in it.
 RESERVED = frozenset({
@@ -181,7 +181,7 @@ def compliance_night(
             tasks += [reviewed, last]
             if group.dag and group.dag.max_active_runs == 1:
                 warnings.warn(
-                    "A night with a review runs until experts have answered: with max_active_runs=1 it "
+                    "A night with a review runs until experts answer: with max_active_runs=1 it "
                     "delays the next one. Allow more runs, or set review=None.",
                     stacklevel=2,
                 )

@@ -1,4 +1,4 @@
-"""What the nights say about documents: `history` of one, `failures` of the latest night, `golden` ones."""
+"""Data about documents from the nights: `history` of one, `failures` of the latest night, `golden` ones."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ class Learned:
         return next((path for path in paths if is_object and _accepts(name, look_up(record, path))), "")
 
     def word(self, record: Any) -> str:
-        """Return what the service calls the status of a record; nothing if it is neither known nor a word."""
+        """Return the service's word for the status of a record; nothing if it is neither known nor a word."""
         word = str(self._look_up("status", record) or "").strip()
         return word if WORD.fullmatch(word) or word.casefold() in self.words["status"] else ""
 

@@ -1,4 +1,4 @@
-"""Which commands there are, and their options; the module that a command runs is imported when it does.
+"""The commands and their options; the module that a command runs is imported when it does.
 
 Every `airflow` command imports this module, so it imports nothing else of the provider.
 """
@@ -86,7 +86,7 @@ def number_to(most: int) -> Callable[[str], int]:
 JSON = option("--json", "print one JSON object per line")
 CONN_ID = option("--conn-id", "of the service; default: %(default)s", "ID", default="compliance_default")
 ROOT = option("root", "of the nights: a URI or a local path", "ROOT")
-NIGHTS = option("uri", "root of the nights, or what is below it: a URI or a local path", "URI")
+NIGHTS = option("uri", "root of the nights, or a folder below it: a URI or a local path", "URI")
 USE_CONNECTION = option(
     "--use-connection", "use Airflow connections of URIs, as in s3://conn_id@bucket/texts"
 )
@@ -136,7 +136,7 @@ COMMANDS = (
     ),
     Command(
         "failures",
-        "List the documents that have failed in the latest night",
+        "List the documents that failed in the latest night",
         "List the tasks, documents and assessments that have failed in the latest night, with the reason, "
         "and for how many nights in a row. Reads tables only: neither Airflow's database nor the service is "
         "asked. Exit code 0: nothing has failed; 1: something has; 2: there are no nights.",
@@ -150,7 +150,7 @@ COMMANDS = (
     ),
     Command(
         "golden",
-        "Propose golden documents from what experts have decided",
+        "Propose golden documents from the decisions of experts",
         "Print golden documents as JSON Lines, for `golden` of `compliance_night`: documents on which "
         "experts decided in reviews of the latest 30 runs, spread over criteria and categories, with the "
         "hash of the text that the expert saw. Read them before you use them. Exit code 2: no one has "

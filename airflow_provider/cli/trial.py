@@ -87,7 +87,7 @@ class Trial:
         self._frameworks: list[Framework] = []
 
     def run(self) -> Iterator[Check]:
-        """Yield a line per step; deletes what it submitted at the end."""
+        """Yield a line per step; deletes the submitted job at the end."""
         is_read, has_fitted = True, False
         try:
             yield from check("submit", self._submit, is_needed=True)
@@ -134,7 +134,7 @@ class Trial:
             yield from check("cancelled job", lambda: self._expect_unknown(job))
 
     def _say(self, *details: str) -> str:
-        """Return the line of a step: status and time of the last answer, and what it tells."""
+        """Return the line of a step: status and time of the last response, and details."""
         return "; ".join([self.client.answers[-1].label, *details])
 
     @property
@@ -293,7 +293,7 @@ class Trial:
 
 
 def _proves_result(fetch: Callable[[], Said]) -> bool:
-    """Return whether there is a result, with something in it."""
+    """Return whether a result exists and is not empty."""
     try:
         return isinstance(fetch(), str)
     except ComplianceError:

@@ -370,7 +370,7 @@ class BaseClient(ABC):
 
     @property
     def is_logged_in(self) -> bool:
-        """Whether the identity provider has accepted these credentials, and not refused them since."""
+        """Whether the identity provider accepted these credentials, and did not refuse them since."""
         return self._shared.tokens.cache.latest is not None
 
 

@@ -47,7 +47,7 @@ class Finding:
     """One finding of an assessment, as shown to an expert.
 
     :param id: the assessment response that feedback refers to; without it the finding is not on the form
-    :param title: what was assessed, such as the name of the criterion
+    :param title: the subject, such as the name of the criterion
     :param category: the category by the service
     :param rationale: the rationale by the service
     :param score: the confidence of the service, on its own scale; compared with `threshold`

@@ -38,7 +38,7 @@ class Metric(NamedTuple):
 
 REQUESTS = Metric("requests", "counter", ("operation", "status"), "requests sent")
 RETRIES = Metric("retries", "counter", ("operation", "status"), "requests sent again after that status")
-THROTTLES = Metric("throttles", "counter", ("operation",), "requests that the service has throttled")
+THROTTLES = Metric("throttles", "counter", ("operation",), "requests that the service throttled")
 LOGINS = Metric("logins", "counter", ("outcome",), "logins at the identity provider")
 DOCUMENTS = Metric("documents", "counter", ("outcome",), "documents")
 BYTES = Metric("bytes", "counter", (), "bytes of the texts written to object storage")

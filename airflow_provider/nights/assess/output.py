@@ -288,7 +288,7 @@ class Outcome:
             by_framework.setdefault(framework, []).append(f"{criterion} ({number:,})")
         for framework, criteria in list(by_framework.items())[:MAX_NAMED]:
             warnings.append(
-                f"The service has not answered criteria of {framework}, with the number of documents: "
+                f"The service did not answer criteria of {framework}, with the number of documents: "
                 f"{enumerate_few(criteria)}. They are asked again the next night."
             )
         found = {category for counts in stats.frameworks.values() for category in counts.categories}

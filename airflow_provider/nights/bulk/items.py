@@ -227,8 +227,8 @@ I = TypeVar("I", bound=Item)  # noqa: E741 - the letter is Item's
 class Steps(ABC, Generic[I]):
     """The steps of a bulk operator for an item; the engine decides when, and retries on errors.
 
-    :cvar kind: what the service does for an item
-    :cvar noun: what the items are, in the plural
+    :cvar kind: the service's work on an item
+    :cvar noun: the noun of the items, in the plural
     :ivar earlier_inputs: what jobs of earlier nights were made of, by id
     """
 

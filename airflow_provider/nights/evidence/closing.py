@@ -331,7 +331,7 @@ def _in_parallel(work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
 
 
 def to_result(entry: ChainRecord, root: Location) -> dict[str, Any]:
-    """Return what the task returns."""
+    """Return the result of the task."""
     record = entry.record
     previous = record.get("previous")
     return {

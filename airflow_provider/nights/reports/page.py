@@ -34,7 +34,7 @@ CAUSES = {
     "both": "new text; new version of the framework",
     "judge": "the service decides differently on the same text",
 }
-UNDECIDED = {"none": "open", "expired": "open"}  # decisions that say that no one has decided
+UNDECIDED = {"none": "open", "expired": "open"}  # decisions that say that no one decided
 DECISIONS = {"changed": "overruled", "commented": "commented", "agreed": "confirmed", **UNDECIDED}
 DECIDED = ("expert", "expert_category", "expert_rationale", "decided_at", "decision", "outcome")
 FEEDBACK = {
