@@ -164,7 +164,7 @@ def test_nothing_is_nothing_to_ask(given: Any) -> None:
         ({"manifest": "x"}, "findings contains dict .manifest.: use the result of an assess task"),
         ({"form": None}, "findings contains dict"),
         (7, "findings contains int: use"),
-        ("/nowhere/findings.jsonl", r"The findings '/nowhere/findings.jsonl' do not exist. Give"),
+        ("/nowhere/findings.jsonl", r"The findings '/nowhere/findings.jsonl' do not exist"),
         ([{"form": "/nowhere/f.jsonl"}], "do not exist"),
     ],
 )
