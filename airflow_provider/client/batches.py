@@ -20,7 +20,7 @@ from airflow_provider.exceptions import (
 
 LOWER_SECONDS = 3600.0  # after a batch was refused because of its size
 SMALL_BATCH = 16  # a full one has as many of these
-MAX_ASKED_ALONE = 4  # jobs missing in a batch response; more are requested in a batch again
+MAX_SINGLE_REQUESTS = 4  # jobs missing in a batch response; more are requested in a batch again
 TOO_LARGE = frozenset({413, 414, 431})
 MALFORMED = 400
 
@@ -99,7 +99,7 @@ class _Query:
                     continue
                 jobs = []
             missing = self._take(uuids, jobs)
-            if len(missing) > MAX_ASKED_ALONE and (len(missing) < count or not is_repeat):
+            if len(missing) > MAX_SINGLE_REQUESTS and (len(missing) < count or not is_repeat):
                 self._add(missing, (count + 1) // 2, is_repeat=True)
                 continue
             for uuid in missing:

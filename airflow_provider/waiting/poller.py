@@ -91,7 +91,7 @@ class Poller:
         """Something could be polled."""
         return self._last_success_at is not None
 
-    def has_unsettled(self, subscription: Subscription) -> bool:
+    def has_pending_updates(self, subscription: Subscription) -> bool:
         """Return whether some were not polled yet, or are unknown or refused for a short time."""
         return any(
             one.last_result is None or one.unknown_since is not None or self._is_refused_alone(one)
@@ -346,9 +346,9 @@ class Subscription:
             await self.poller.close()
 
     @property
-    def has_unsettled(self) -> bool:
+    def has_pending_updates(self) -> bool:
         """Some were not polled yet, are unknown for a short time only, or have an update not fetched yet."""
-        return not self.queue.empty() or self.poller.has_unsettled(self)
+        return not self.queue.empty() or self.poller.has_pending_updates(self)
 
     def add(self, ids: Collection[str]) -> None:
         """Also wait for these."""

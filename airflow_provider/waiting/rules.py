@@ -211,7 +211,7 @@ class RefreshCheck:
         self._stale_since: dict[str, float] = {}
 
     @property
-    def has_unconfirmed(self) -> bool:
+    def has_pending_refreshes(self) -> bool:
         """Whether some have not shown anything newer than their refresh yet."""
         return bool(self._before)
 

@@ -210,7 +210,7 @@ async def test_an_unknown_job_is_published_after_half_a_minute(service: PolledSe
     service.job("a", UNKNOWN)
     async with subscribed(service, "a", accepts=accept_any) as updates:
         await asyncio.sleep(1.5)
-        assert updates.has_unsettled
+        assert updates.has_pending_updates
         found = await updates_until(updates, 100)
     assert [(identifier, record) for _, identifier, record in found] == [("a", UNKNOWN)]
     assert 31 <= found[0][0] <= 40
@@ -246,7 +246,7 @@ async def test_an_error_that_ends_a_wait_tells_whether_others_meet_it(
     service.job("b", *([] if is_alone else [RUNNING]), **({} if is_alone else {"s3": REFUSED}))
     async with subscribed(service, "a", "b") as updates:
         await asyncio.sleep(10)
-        assert updates.has_unsettled is is_alone
+        assert updates.has_pending_updates is is_alone
         identifier, error = await updates.get()
         assert isinstance(error, exc.ComplianceRefusedError)
         assert error.concerns_one_job is is_alone
@@ -262,7 +262,7 @@ async def test_an_outage_that_begins_within_a_round_concerns_all(service: Polled
     service.job("b", s4=REFUSED)
     async with subscribed(service, "a", "b") as updates:
         await asyncio.sleep(10)
-        assert not updates.has_unsettled
+        assert not updates.has_pending_updates
         identifier, error = await updates.get()
         assert identifier == "a"
         assert error.concerns_one_job is False
@@ -282,9 +282,9 @@ async def test_a_connection_that_does_not_close_is_left_after_five_seconds(servi
 async def test_before_anything_could_be_polled_all_is_unsettled(service: PolledService) -> None:
     service.job("a", AWAY)
     async with subscribed(service, "a") as updates:
-        assert updates.has_unsettled
+        assert updates.has_pending_updates
         await asyncio.sleep(1.5)
-        assert not updates.has_unsettled
+        assert not updates.has_pending_updates
         assert not updates.poller.has_succeeded
 
 
@@ -294,8 +294,8 @@ async def test_jobs_of_others_are_not_unsettled_for_a_subscription(service: Poll
     join = shared(service)
     async with join("a") as mine, join("b") as others:
         await asyncio.sleep(1.5)
-        assert not mine.has_unsettled
-        assert others.has_unsettled
+        assert not mine.has_pending_updates
+        assert others.has_pending_updates
         assert mine.poller.has_succeeded
 
 

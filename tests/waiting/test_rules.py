@@ -210,16 +210,16 @@ def test_result_of_a_refresh_is_new_or_unchanged_for_long_enough(
 ) -> None:
     check = RefreshCheck({"a": before}, unchanged_seconds)
     for record, at, is_accepted in polls:
-        assert check.has_unconfirmed
+        assert check.has_pending_refreshes
         assert check.accepts("a", record, at) is is_accepted
-    assert not check.has_unconfirmed
+    assert not check.has_pending_refreshes
 
 
 def test_a_second_refresh_starts_all_over() -> None:
     check = RefreshCheck({"a": OLD}, 300.0)
     assert check.accepts("a", OLD, 0.0) is False
     check.restart("a", NEWER)
-    assert check.has_unconfirmed
+    assert check.has_pending_refreshes
     assert [check.accepts("a", NEWER, at) for at in (300.0, 599.0, 600.0)] == [False, False, True]
 
 
@@ -230,5 +230,5 @@ def test_any_result_is_accepted_unless_one_is_expected() -> None:
     assert check.accepts("a", OLD, 1.0) is True
     check.forget("b")
     check.forget("unknown")
-    assert not check.has_unconfirmed
+    assert not check.has_pending_refreshes
     assert check.accepts("b", OLD, 0.0) is True

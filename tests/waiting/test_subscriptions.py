@@ -29,9 +29,9 @@ def test_an_update_that_was_not_fetched_yet_is_not_settled(service: Emulator, ho
     async def story() -> None:
         async with Subscription(hook, JOBS, [completed(service)], 0.1) as updates:
             await until(lambda: not updates.queue.empty())
-            assert updates.has_unsettled
+            assert updates.has_pending_updates
             await updates.get()
-            assert not updates.has_unsettled
+            assert not updates.has_pending_updates
 
     asyncio.run(story())
 

@@ -147,7 +147,7 @@ class RetryTracker:
         """Whether any step succeeded in this process."""
         return any(step.last_success_at is not None for step in self._steps.values())
 
-    def hold_seconds(self, step: Hashable) -> float:
+    def pause_seconds(self, step: Hashable) -> float:
         """Return for how many seconds no item should try a step, because all are refused."""
         return max(0.0, self._step(step).held_until - self._clock())
 

@@ -125,7 +125,7 @@ class Pipeline(Generic[I]):
     def is_only_waiting(self) -> bool:
         """Whether nothing is left to do but to wait for jobs."""
         # A trigger would end at once with old results and unknown jobs, so they are settled here.
-        is_settled = not self.refreshes.has_unconfirmed and not self._updates.has_unsettled
+        is_settled = not self.refreshes.has_pending_refreshes and not self._updates.has_pending_updates
         return not self.stuck and is_settled and self.counts.done + self.counts[SUBMITTED] == len(self.items)
 
     def find_stuck(self) -> None:
@@ -268,7 +268,7 @@ class Pipeline(Generic[I]):
             await self.wait_until(self._can_take)
             item = self._take()
             state = item.state
-            if not self.is_past_deadline and (delay := self.retries.hold_seconds(state)):
+            if not self.is_past_deadline and (delay := self.retries.pause_seconds(state)):
                 self._enqueue_later(min(delay, HOLD_CHECK_SECONDS), item)
                 continue
             self.sends_in_flight += state is not READY

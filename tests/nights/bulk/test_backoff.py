@@ -44,7 +44,7 @@ class Errors:
                 case ["earlier"]:
                     self.tracker.record_earlier_success("submit")
                 case ["held"]:
-                    assert str(self.tracker.hold_seconds("submit")) == expected
+                    assert str(self.tracker.pause_seconds("submit")) == expected
                 case [kind, keys]:
                     first, _, last = keys.partition("-")
                     for key in map(str, range(int(first), int(last) + 1)) if last else [first]:
@@ -117,7 +117,7 @@ def test_errors_of_one_step_do_not_count_for_the_next() -> None:
     errors = Errors()
     errors.play("fault a: 2; fault a: 6; wait 1; success b; fetched b")
     assert errors.meet(exc.ComplianceServerError("x"), "a", "fetch") == 2.0
-    assert errors.tracker.hold_seconds("fetch") == 0
+    assert errors.tracker.pause_seconds("fetch") == 0
 
 
 def test_success_of_another_item_ends_the_wait_of_those_that_met_an_outage() -> None:
