@@ -75,9 +75,9 @@ class SourceFile:
         opened.seek(0)
         if size > max_bytes:
             opened.close()
-            raise ComplianceInputError(
-                f"'{self}' has {size:,} bytes, more than max_bytes={max_bytes:,} allows."
-            ).of_kind(FailureKind.TOO_LARGE)
+            raise ComplianceInputError(f"'{self}' is larger than max_bytes={max_bytes:,} allows.").of_kind(
+                FailureKind.TOO_LARGE
+            )
 
 
 def _refuse_pipes(path: str) -> None:

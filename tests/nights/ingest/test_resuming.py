@@ -204,6 +204,8 @@ def test_a_file_that_is_too_large_is_not_sent(
     assert run_ingest(list(sizes), max_bytes=largest - 1, max_failed=6)[1] == len(too_large)
     assert service.count("submit_file") == 6 - len(too_large)
     assert {outcome.rows[source]["failure_kind"] for source in too_large} == {"too_large"}
+    for source in too_large:  # without its own size, so that reports count such files as one reason
+        assert outcome.rows[source]["error"] == f"'{source}' is larger than max_bytes={largest - 1:,} allows."
 
 
 # -- scratch that is deleted, such as by a lifecycle rule
