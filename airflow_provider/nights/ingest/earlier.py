@@ -111,7 +111,8 @@ def _source_error(source: str, stores: Stores) -> Exception | None:
             _ = location.fs
             stores[store] = None
         except Exception as error:  # any kind: other sources may be fine
-            stores[store] = error if isinstance(error, ComplianceError) else ComplianceStorageError(error)
+            found = error if isinstance(error, ComplianceError) else ComplianceStorageError(error)
+            stores[store] = found.of_kind(FailureKind.STORE)  # it is the same for all that are there
     return stores[store]
 
 

@@ -227,5 +227,7 @@ def test_each_source_is_checked_before_it_is_submitted(
     failed = {document.key: document.error for document in documents if document.state is FAILED}
     assert failed.keys() == bad.keys() - known.keys()
     assert all(bad[source] in error for source, error in failed.items())
+    kinds = {document.key: document.failure_kind for document in documents if document.state is FAILED}
+    assert kinds == {source: "store" if "nope" in source else "source_invalid" for source in failed}
     assert len(opened) == 3  # one of each store
     assert "which knew 1 document." in caplog.text
