@@ -173,7 +173,9 @@ def test_before_3_3_an_attempt_after_an_answer_neither_asks_nor_sends(
     service: Emulator, older: FakeHitl
 ) -> None:
     older.run(Made(), ANSWER)
-    with pytest.raises(exc.ComplianceError, match=r"answered by Ada L\. at .* nothing is asked") as caught:
+    with pytest.raises(
+        exc.ComplianceError, match=r"answered by Ada L\. at .* neither asks nor sends"
+    ) as caught:
         older.run(Made(), ANSWER)
     assert isinstance(caught.value, AirflowFailException)
     assert (older.asked, service.count("submit_feedback")) == (1, 3)
