@@ -200,9 +200,8 @@ def _find_problems(record: Mapping[str, Any], documents: OutcomeStats) -> Iterat
     if (listed := record["totals"].get("sample_of")) is not None:
         yield "idle", "A sample", f"A sample of {documents.total:,} of {plural(listed)}."
     if missing := record["missing"]:
-        more = f" and {len(missing) - 1:,} more" if missing[1:] else ""
         tasks = f"{plural(len(missing), 'task')} left no manifest"
-        yield "bad", "Incomplete", f"{tasks}: {sanitize(missing[0], 200)}{more}."
+        yield "bad", "Incomplete", f"{tasks}: {_name_first(missing)}."
     if vanished := record["totals"]["vanished"]:
         day = sanitize(record["compared_with"]["night"])[:10]
         tone, status = ("warn", f"{vanished:,} removed") if documents.total else ("bad", "No documents")
@@ -217,9 +216,12 @@ def _find_problems(record: Mapping[str, Any], documents: OutcomeStats) -> Iterat
         yield "warn", "The service has changed", f"The service decides differently on {criteria} than before."
     if record["warnings"]:
         yield "warn", "With warnings", ""
-    if record["failed_tasks"]:
-        failed = f"{plural(len(record['failed_tasks']), 'task')} failed"
-        yield "warn", failed, f"{failed}."
+    if failed := record["failed_tasks"]:
+        yield "bad", "Tasks failed", f"{plural(len(failed), 'task')} failed: {_name_first(failed)}."
+
+
+def _name_first(tasks: Sequence[str]) -> str:
+    return f"{sanitize(tasks[0], 200)}{f' and {len(tasks) - 1:,} more' if tasks[1:] else ''}"
 
 
 # -- the trend: a chart for each number of the nights before

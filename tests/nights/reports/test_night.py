@@ -102,7 +102,12 @@ WORSE, BETTER = finding(category=MISSING, changed_from=GOOD), finding(changed_fr
             "warn",
         ),
         (Night([document()], warnings=["Less."]), ONE, "With warnings", "warn"),
-        (Night([document()], failed_tasks=["a", "b"]), f"2 tasks failed. {ONE}", "2 tasks failed", "warn"),
+        (
+            Night([document()], failed_tasks=["a", "b"]),
+            f"2 tasks failed: a and 1 more. {ONE}",
+            "Tasks failed",
+            "bad",
+        ),
     ],
 )
 def test_the_headline_says_the_worst(night: Night, headline: str, status: str, tone: str) -> None:
