@@ -89,7 +89,7 @@ class Checkpoint:
         self._lease = work_folder / LEASE
         self._attempt = {"try_number": try_number, "started_at": started_at}
         self._try_number, self._max_tries = try_number, max_tries
-        self.first_try = try_number  # since the latest clear; known once the lease is taken
+        self.is_first, self.first_try = True, try_number  # since a clear; known once the lease is taken
         self._expires_at = expires_at
         self._total = 0
         self.provenance: dict[str, Any] = {}  # for the attempt
@@ -122,7 +122,7 @@ class Checkpoint:
         is_cleared = held.get("max_tries") != self._max_tries or self._try_number > (self._max_tries or 0) + 1
         goes_on = is_newer(self._attempt, held) or self._attempt.items() <= held.items()  # after a deferral
         if goes_on and not is_cleared:
-            self.first_try = held.get("first_try", self._try_number)
+            self.is_first, self.first_try = False, held.get("first_try", self._try_number)
         self._epoch = max(time.time(), float(held.get("epoch", 0.0)) + 1.0)
         put_sync(self._lease, self._make_lease())
         self._owned_at = time.time()

@@ -106,9 +106,10 @@ class BulkRun:
 
     def find_damaged(self, known: Collection[Item]) -> Set[str]:
         """Return the keys of known items that a retry does not send again; a clear sends all."""
+        checkpoint = self.checkpoint
         for item in known:
-            if item.state is FAILED and item.try_number < self.checkpoint.first_try:
-                item.failed_jobs = 0  # before the clear
+            if item.state is FAILED and (checkpoint.is_first or item.try_number < checkpoint.first_try):
+                item.failed_jobs = 0  # from before a clear
         damaged = find_damaged(known) if self.is_new_attempt else frozenset()
         if damaged:
             what = "Not sending %s of %s again: the service could not process them twice. A clear sends them."
