@@ -167,7 +167,7 @@ def compliance_night(
         close = ComplianceCloseNightOperator(task_id="close", outlets=outlets, **closing)
         tasks: list[Any] = [ingest, assess, close, *([judge] if judge else ())]
         if review and HAS_FORMS:
-            # A shard without findings does not keep experts from the others; in a list, none is no error.
+            # A shard without findings does not keep experts from the others; a list may be empty.
             forms: Any = task(task_id="group_findings", trigger_rule="all_done")(group_findings)(
                 [assess.output], only=review, **{"limit": MAX_REVIEWED, **given["group_findings"]}
             )

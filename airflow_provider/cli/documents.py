@@ -113,7 +113,7 @@ def failures(options: argparse.Namespace) -> int:
     """Print what failed."""
     kinds = set(options.kind)
     if unknown := kinds - {*FailureKind}:
-        print_error(f"There is no kind {min(unknown)}: use one of {', '.join(FailureKind)}.")
+        print_error(f"{min(unknown)!r} is not a kind of failure: use one of {', '.join(FailureKind)}.")
         return FAILED
     failed = _find_failed(open_nights(options))
     found = [failure for failure in failed if not kinds or failure["failure_kind"] in kinds]

@@ -57,7 +57,7 @@ def test_a_wait_that_is_over_names_what_is_still_in_progress(compliance_service:
 
 
 @pytest.mark.parametrize("ids", [None, "", ["a", None], {"a": 1}.items()])
-def test_what_is_not_an_id_fails_at_once(ids: Any) -> None:
+def test_an_invalid_id_fails_at_once(ids: Any) -> None:
     with pytest.raises(exc.ComplianceInputError):
         ComplianceHook().wait(ids)
 

@@ -39,6 +39,7 @@ def test_the_state_of_a_job_is_told_in_words(record: dict[str, Any], shown: str)
     error = error_for(WaitResult("success", {"a": record}), ["a"])
     assert type(error) is ComplianceJobError
     assert str(error) == f"Job a {shown}"
+    assert error.failure_kind == ("failed" if "failed" in shown else "gone")
 
 
 def test_completed_jobs_are_no_error() -> None:

@@ -343,7 +343,7 @@ class EarlierDocuments:
 async def find_forgotten(client: AsyncComplianceClient, uuids: Collection[str], log: Any) -> set[str]:
     """Return the jobs that the service does not know any more: it says so twice, some time apart.
 
-    If the service refuses to answer, the task goes on: a missing job shows when it is needed.
+    If the service refuses to answer, the task continues: a missing job shows when it is needed.
     """
     forgotten = await _find_unknown(client, uuids, log)
     if forgotten:

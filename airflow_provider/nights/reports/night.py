@@ -162,7 +162,7 @@ def answer_questions(
         tasks.append(
             f"Before the next night: clear {plural(len(missing), 'task')} without output (see Missing)."
         )
-    if totals["vanished"] and not missing:  # otherwise nobody knows yet
+    if totals["vanished"] and not missing:  # otherwise that is not known yet
         tasks.append(f"Before the next night: check whether {plural(totals['vanished'])} should be gone.")
     if failed := documents.reasons.total:
         kinds = documents.reasons.describe_kinds()

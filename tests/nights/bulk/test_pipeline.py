@@ -35,7 +35,8 @@ def running(job_id: str = "a", **fields: Any) -> Item:
 
 
 def gone(status: str, **fields: Any) -> dict[str, Any]:
-    return {"state": FAILED, "error": f"The job was cancelled, or is gone ({status}).", **fields}
+    error = f"The job was cancelled, or is gone ({status})."
+    return {"state": FAILED, "error": error, "failure_kind": "gone", **fields}
 
 
 def test_an_item_is_submitted_polled_and_fetched(night: Night) -> None:

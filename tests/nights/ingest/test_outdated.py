@@ -206,6 +206,8 @@ def test_each_source_is_checked_before_it_is_submitted(
         opened.append(self.uri)
         if self.conn_id == "nope":
             raise RuntimeError("The connection does not exist, token=s3cret")
+        if self.conn_id == "nope2":
+            raise exc.ComplianceInputError("It has the wrong type.")
         return object()
 
     monkeypatch.setattr(Location, "fs", property(fs))
@@ -216,6 +218,7 @@ def test_each_source_is_checked_before_it_is_submitted(
         "s3:///a": "not a valid location",
         "s3://nope@b/a": "does not exist, token=***",
         "s3://nope@b/b": "does not exist",
+        "s3://nope2@b/a": "the wrong type",
     }
     good = ["https://example.com/a", "s3://c@b/a", "s3://c@b/b", "/in/a.pdf"]
     addresses = {source: source for source in [*bad, *good]} | {"redacted": "https://example.com/?token=x"}
@@ -229,5 +232,5 @@ def test_each_source_is_checked_before_it_is_submitted(
     assert all(bad[source] in error for source, error in failed.items())
     kinds = {document.key: document.failure_kind for document in documents if document.state is FAILED}
     assert kinds == {source: "store" if "nope" in source else "source_invalid" for source in failed}
-    assert len(opened) == 3  # one of each store
+    assert len(opened) == 4  # one of each store
     assert "which knew 1 document." in caplog.text
