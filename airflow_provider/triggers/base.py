@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, cast
 
-from airflow.providers.common.compat.sdk import conf
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider.exceptions import ComplianceError
@@ -23,9 +22,9 @@ from airflow_provider.waiting.waits import cancel, wait
 
 # Airflow 3.3 calls `on_kill` of a trigger. Not needed when 3.3 is the oldest supported version.
 TRIGGER_HAS_ON_KILL = hasattr(BaseTrigger, "on_kill")
-# All the time that Airflow gives a killed trigger. A triggerer that just started may need a third of it to
-# learn whether the task ended.
-KILL_SECONDS = conf.getint("triggerer", "on_kill_timeout", fallback=30) - 2.0
+# For Airflow to say whether the task ended: a triggerer that just started may need over half a minute for its
+# first answer. Longer than the 30 s after which Airflow loses patience with a killed trigger, which goes on.
+ANSWER_SECONDS = 300.0
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -93,9 +92,8 @@ class ComplianceWaitTrigger(_Options, BaseTrigger):
 
     async def _kill(self) -> None:
         # Airflow also reports a kill if this triggerer hung for so long that another one took over.
-        ends_at = asyncio.get_running_loop().time() + KILL_SECONDS
         try:
-            async with asyncio.timeout(KILL_SECONDS):
+            async with asyncio.timeout(ANSWER_SECONDS):
                 state = await task_state(self)
         except TimeoutError:
             state = None
@@ -103,8 +101,7 @@ class ComplianceWaitTrigger(_Options, BaseTrigger):
             self.kind.warn_left(self.ids, ["Airflow did not say whether their task ended."], self.log)
         elif state in ENDED_TASK if self.is_durable else state != "deferred":
             self.log.info("The task was killed: cancelling its %ss in flight.", self.kind.noun)
-            seconds = ends_at - asyncio.get_running_loop().time()
-            await cancel(self.kind, self.make_hook(), self.ids, self.log, self.account, seconds)
+            await cancel(self.kind, self.make_hook(), self.ids, self.log, self.account)
         else:
             self.log.info("The task is %s, not ended: its %ss are not cancelled.", state, self.kind.noun)
 

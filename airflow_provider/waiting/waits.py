@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CANCEL_CONCURRENCY = 8
 CLOCK_CHECK_SECONDS = 30.0  # between looks at the clock of the service
 CLOCK_TOLERANCE_SECONDS = 30.0  # for the service's clock, if nothing waited as long yet
-CANCEL_SECONDS = 25.0  # Airflow gives a killed trigger 30
+CANCEL_SECONDS = 25.0
 STOP_SECONDS = 10.0  # before Airflow stops a task by its `execution_timeout`, to end it in order
 EVENT_GRACE_SECONDS = 120.0  # after our own deadline, for the trigger's event to arrive
 
@@ -199,16 +199,14 @@ async def cancel(
     ids: Collection[str],
     log: Any,
     account: str = "",
-    seconds: float = CANCEL_SECONDS,
 ) -> dict[str, Record]:
     """Cancel ids in flight; return the records of finished ones.
 
     :param account: the account of the jobs; at another service, other jobs may have these ids
-    :param seconds: how long this may take
     """
-    ends_at = asyncio.get_running_loop().time() + seconds
+    ends_at = asyncio.get_running_loop().time() + CANCEL_SECONDS
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(CANCEL_SECONDS):
             connection = await hook.get_async_conn(max_retries=2)
         if account and connection.settings.account_digest != account:
             error = f"Connection '{hook.conn_id}' leads to another service or account now."
@@ -218,7 +216,7 @@ async def cancel(
             seconds = ends_at - asyncio.get_running_loop().time()
             done = await kind.cancel_in_flight(client, [*ids], CANCEL_CONCURRENCY, log, seconds)
     except (ComplianceError, TimeoutError) as error:
-        kind.warn_left([*ids], [str(error) or f"Timed out after {seconds:.0f} s."], log)
+        kind.warn_left([*ids], [str(error) or f"Timed out after {CANCEL_SECONDS:.0f} s."], log)
         return {}
     return {identifier: record for identifier, record in done.items() if record}
 

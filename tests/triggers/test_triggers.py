@@ -72,11 +72,33 @@ def test_jobs_of_a_task_whose_state_airflow_never_says_are_named_in_a_warning(
         return ""
 
     monkeypatch.setattr(base, "task_state", hang)
-    monkeypatch.setattr(base, "KILL_SECONDS", 0.01)
+    monkeypatch.setattr(base, "ANSWER_SECONDS", 0.01)
     uuid = running(service)
     asyncio.run(killed(uuid).on_kill())
     assert service.count("cancel") == 0
     assert f"Could not cancel the job {uuid}, which may still be running" in capsys.readouterr().out
+
+
+def test_a_kill_waits_longer_than_airflow_for_the_slow_first_answer_of_a_triggerer(
+    service: Emulator, killed: Killed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        lost_patience = asyncio.Event()
+
+        async def answer(_: Any) -> str:
+            await lost_patience.wait()
+            return "failed"
+
+        monkeypatch.setattr(base, "task_state", answer)
+        killing = asyncio.create_task(killed(running(service)).on_kill())
+        await asyncio.sleep(0)
+        killing.cancel()  # as Airflow does after `[triggerer] on_kill_timeout`
+        lost_patience.set()
+        await asyncio.wait([killing])
+
+    asyncio.run(scenario())
+    assert base.ANSWER_SECONDS > 4 * 30  # the default of that setting
+    assert service.count("cancel", 200) == 1
 
 
 def test_many_killed_tasks_share_the_slow_first_answer_of_a_triggerer(
