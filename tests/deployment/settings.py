@@ -40,7 +40,8 @@ def environment_of(home: Path, url: str, workers: int, settings: Mapping[str, st
         "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "5",
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         # With the default of 5 s, the first tasks fail on a busy machine: the API server is slow at first.
-        "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "240",
+        # But now and then it never answers, and the request has to be repeated while the test still waits.
+        "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
         # With the default of 5, LocalExecutor loses tasks that defer quickly.
         "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
         "NO_PROXY": "*",

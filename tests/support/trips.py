@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import pkgutil
 import sys
@@ -67,12 +68,15 @@ def travel(name: str) -> Iterator[Trip]:
         if module.name.split(".")[1] not in APART and not module.name.endswith("__main__"):
             import_module(module.name)
     trip = trips[name] = Trip()
+    gc.collect()  # else the generators that tests before this one left behind end on this trip
     before = sys.getprofile()
     threading.setprofile(trip.profile)
     sys.setprofile(trip.profile)
+    gc.disable()
     try:
         yield trip
     finally:
+        gc.enable()
         sys.setprofile(before)
         threading.setprofile(None)
 
