@@ -81,6 +81,7 @@ class AdaptiveLimiter(Limiter):
 @dataclass
 class _ItemErrors:
     since: float
+    last_at: float
     count: int = 0
 
 
@@ -163,8 +164,10 @@ class RetryTracker:
         if not _is_retryable(step, error):
             return None
         now, state = self._clock(), self._step(step)
-        errors = self._errors.setdefault((step, key), _ItemErrors(now))
+        errors = self._errors.setdefault((step, key), _ItemErrors(now, now))
         errors.count += 1
+        # An answer from before the previous error may have been sent before the service went away.
+        is_silent, errors.last_at = self._answered_at <= errors.last_at, now
         state.failing_since = now if state.failing_since is None else state.failing_since
         if errors.count <= MAX_TRIES:
             # A few items that are retried again and again are not many items.
@@ -188,7 +191,7 @@ class RetryTracker:
         is_unreadable = isinstance(error, ComplianceReadError)
         patience = rules.REFUSAL_SECONDS if is_new_refusal or is_unreadable else OUTAGE_RETRY_SECONDS
         is_long = now - errors.since >= patience
-        is_away = error.transient and not is_unreadable and self._answered_at <= errors.since
+        is_away = error.transient and not is_unreadable and is_silent
         if is_away and is_long and errors.count >= MAX_TRIES and not self._is_last_attempt:
             raise error
         if (errors.count >= MAX_TRIES and (do_others_succeed or is_long)) or (is_unreadable and is_long):

@@ -74,6 +74,7 @@ class Errors:
         "fault a: 2; fault a: 6; wait 300; fault a: ends",
         "answer; fault a: 2; fault a: 6; wait 300; fault a: ends",
         "fault a: 2; wait 300; fault a: 6; fault a: ends",
+        "fault a: 2; wait 1; answer; wait 1; fault a: 6; wait 300; fault a: ends",  # sent before it went away
         "fault a: 2; fetched b; fault a: 6; fault a: 18",  # another step says nothing
         # Errors before a success are forgotten.
         "fault a: 2; fault a: 6; success a; wait 1; success b; fault a: 2; fault a: 6",

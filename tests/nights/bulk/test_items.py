@@ -132,7 +132,8 @@ def test_the_error_of_a_failed_item_is_kept_up_to_500_characters() -> None:
 
 
 def test_times_are_in_utc_with_milliseconds() -> None:
-    at = datetime.fromisoformat(now())
+    text = now()
+    at = datetime.fromisoformat(text)
     assert at.utcoffset() == timedelta(0)
-    assert now() == datetime.fromisoformat(now()[:23] + "+00:00").isoformat(timespec="milliseconds")
+    assert text == f"{text[:23]}+00:00" == at.isoformat(timespec="milliseconds")
     assert abs(datetime.now(UTC) - at) < timedelta(hours=1)
