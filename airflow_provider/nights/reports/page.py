@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from base64 import b64encode
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from hashlib import sha256
+from importlib.util import cache_from_source
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+from airflow_provider import __version__
 from airflow_provider.nights.severity import BAD, CATEGORIES, UNKNOWN, classify, normalize_category
 from airflow_provider.redaction.text import one_line, plural, redact_text, sanitize
 
@@ -19,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from jinja2 import Environment
+    from jinja2.bccache import Bucket
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_SOURCE_LENGTH = 2000
@@ -294,11 +300,26 @@ def render_names(source: str) -> set[str]:
 @cache
 def _environment() -> Environment:
     # Imported here, because DAG files import what imports this.
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
+    from jinja2 import __version__ as jinja_version
 
-    loader = PackageLoader("airflow_provider.nights.reports")
+    module = Path(__file__)
+    made_by = f"{jinja_version} {__version__} {module.stat().st_mtime_ns}"  # constants went through filters
+
+    class Compiled(FileSystemBytecodeCache):
+        """Keeps compiled templates beside the bytecode of this module, if that can be written."""
+
+        def get_source_checksum(self, source: str) -> str:
+            return super().get_source_checksum(made_by + source)
+
+        def dump_bytecode(self, bucket: Bucket) -> None:
+            with suppress(OSError):
+                super().dump_bytecode(bucket)
+
+    compiled = Compiled(str(Path(cache_from_source(str(module))).parent))
     environment = Environment(
-        loader=loader,
+        loader=PackageLoader("airflow_provider.nights.reports"),
+        bytecode_cache=None if sys.dont_write_bytecode else compiled,
         autoescape=True,
         finalize=_mask_text,
         undefined=StrictUndefined,
