@@ -42,6 +42,7 @@ DELETES = f"{WORK_FOLDER}/deletes"  # below the root
 MANIFEST = "manifest.jsonl"  # for ingestion
 
 _UNSAFE = re.compile(r"[^\w .\-()+,=@~]")  # letters and digits of all languages are safe
+_SAFE = re.compile(r"(?![ .])[\w .\-()+,=@~]{1,120}(?<![ .])", re.ASCII)  # as nearly all names are
 _MAX_VALUE_BYTES = 120  # so that a name of several values stays below the limit
 _MAX_NAME_BYTES = 255  # for one path component, on most file systems
 _MAX_KEY_BYTES = 900  # S3 and Azure allow 1,024, including the prefix
@@ -76,6 +77,8 @@ def safe(value: str, default: str = "unnamed") -> str:
 
     A truncated text gets a short hash, so that long names with the same beginning stay distinct.
     """
+    if _SAFE.fullmatch(value):
+        return value
     text = unicodedata.normalize("NFC", value)
     text = _UNSAFE.sub("_", text)
     return _shorten(text.strip(" ."), _MAX_VALUE_BYTES, value) or default
@@ -117,7 +120,7 @@ def job_fields(job: ContentJob) -> dict[str, str]:
 def source_fields(name: str, default: str) -> dict[str, str]:
     """Return the fields of a document's name for a name template."""
     name = safe(name, default)
-    return {"source_name": name, "source_stem": PurePosixPath(name).stem}
+    return {"source_name": name, "source_stem": name.rpartition(".")[0] or name}
 
 
 def check_template(template: str, known: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.exceptions import (
@@ -44,9 +44,11 @@ class Limiter:
         """How many of them may be polls."""
         return int(min(self.limit, MAX_POLLS))
 
-    def request(self) -> AbstractAsyncContextManager[None]:
-        """Wait until a request may be sent; enter it while the request is in flight."""
-        return nullcontext()
+    async def __aenter__(self) -> None:
+        """Wait until a request may be sent; entered while it is in flight."""
+
+    async def __aexit__(self, *_: object) -> None:
+        """Count the request as answered."""
 
 
 NO_LIMITER = Limiter()
@@ -80,7 +82,7 @@ class JobKind(ABC):
 
         async def poll_one(identifier: str) -> bool:
             try:
-                async with limiter.request():
+                async with limiter:
                     found = await self._get(client, identifier)
                 on_result(identifier, to_record(found))
             except ComplianceNotFoundError as error:
@@ -208,7 +210,7 @@ class Jobs(JobKind):
             size = client.batch_size
             batch, rest = rest[:size], rest[size:]
             try:
-                async with limiter.request():
+                async with limiter:
                     jobs = await client.get_statuses(batch)
             except ComplianceError as error:
                 if _may_concern_one_job(error):

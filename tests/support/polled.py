@@ -137,12 +137,12 @@ class _Kind(JobKind):
     ) -> bool:
         assert client.is_open
         if self.has_batches:
-            async with limiter.request():
+            async with limiter:
                 await self._poll(sorted(ids), on_result)
         else:
 
             async def poll(identifier: str) -> None:
-                async with limiter.request():
+                async with limiter:
                     await self._poll([identifier], on_result)
 
             await for_each(poll, ids, limiter.polls)

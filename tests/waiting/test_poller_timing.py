@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -403,12 +402,12 @@ class Counting(Limiter):
     def __init__(self) -> None:
         self.in_flight = self.peak = self.requests = 0
 
-    @asynccontextmanager
-    async def request(self) -> AsyncIterator[None]:
+    async def __aenter__(self) -> None:
         self.requests += 1
         self.in_flight += 1
         self.peak = max(self.peak, self.in_flight)
-        yield
+
+    async def __aexit__(self, *_: object) -> None:
         self.in_flight -= 1
 
 

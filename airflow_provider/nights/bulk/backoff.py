@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Hashable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from airflow_provider.exceptions import (
@@ -45,20 +44,17 @@ class AdaptiveLimiter(Limiter):
         self._turn = asyncio.Lock()
         self._released = asyncio.Event()
 
-    @asynccontextmanager
-    async def request(self) -> AsyncIterator[None]:
-        """Wait until a request may be sent; enter it while the request is in flight."""
+    async def __aenter__(self) -> None:
         async with self._turn:  # first come, first served: else a busy worker would starve the poller
             while self.in_flight + 1 > self.limit:
                 self._released.clear()
                 await self._released.wait()
             self.in_flight += 1
-        try:
-            yield
-        finally:
-            self.in_flight -= 1
-            self._adapt()
-            self._released.set()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.in_flight -= 1
+        self._adapt()
+        self._released.set()
 
     def lift(self) -> None:
         """Lift the limit from now on."""

@@ -203,7 +203,7 @@ class JobDeleter:
                 self._not_stored[uuid] = missing
                 return
             await self._run.checkpoint.confirm_owner()
-            async with self._limiter.request():
+            async with self._limiter:
                 await JOBS.delete(self._client, uuid)  # one that the service says is gone is deleted
         except ComplianceSupersededError:
             raise

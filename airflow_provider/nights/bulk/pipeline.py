@@ -345,7 +345,7 @@ class Pipeline(Generic[I]):
     async def _send(self, item: I) -> asyncio.Future[None] | None:
         """Submit an item, or have its job processed again; the returned future waits for the journal."""
         state, is_retry = item.state, item.state is not PENDING
-        async with self._limiter.request():
+        async with self._limiter:
             if self.is_past_deadline:
                 return None
             try:
@@ -384,7 +384,7 @@ class Pipeline(Generic[I]):
 
     async def _fetch(self, item: I) -> None:
         if not self._is_shared(item.job_id):
-            async with self._limiter.request():
+            async with self._limiter:
                 await self._steps.fetch(item)
         if self._is_shared(item.job_id):  # perhaps since the request
             self._fail_shared([item])

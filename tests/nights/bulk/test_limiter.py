@@ -16,7 +16,7 @@ class Service:
         self.busy = self.most = 0
 
     async def request(self, limiter: AdaptiveLimiter, throttled: bool = False) -> None:
-        async with limiter.request():
+        async with limiter:
             self.busy += 1
             self.most = max(self.most, self.busy)
             await asyncio.sleep(0.001)
@@ -55,7 +55,7 @@ def test_throttling_halves_the_limit_which_recovers(
 
 def test_a_lifted_limit_lets_every_waiter_pass() -> None:
     async def story() -> None:
-        async with limiter.request():
+        async with limiter:
             waiting = asyncio.create_task(service.request(limiter, throttled=True))
             await asyncio.sleep(0.01)
             assert not service.most
@@ -74,7 +74,7 @@ def test_an_error_ends_the_request() -> None:
         limiter = AdaptiveLimiter(1, lambda: 0)
         for _ in range(3):
             try:
-                async with limiter.request():
+                async with limiter:
                     raise ValueError
             except ValueError:
                 pass
@@ -87,7 +87,7 @@ def test_throttlings_from_before_do_not_count() -> None:
     limiter = AdaptiveLimiter(8, lambda: 5)
 
     async def story() -> None:
-        async with limiter.request():
+        async with limiter:
             assert limiter.in_flight == 1
 
     virtual_time.run(story())
@@ -99,7 +99,7 @@ def test_waiters_are_served_in_order_one_after_the_other() -> None:
 
     async def hold(name: str, times: int) -> None:
         for _ in range(times):
-            async with limiter.request():
+            async with limiter:
                 order.append(name)
                 await asyncio.sleep(0)
                 order.append(f"-{name}")
