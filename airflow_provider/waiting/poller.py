@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
@@ -161,9 +162,9 @@ class Poller:
     async def _due(self) -> list[str]:
         """Wait until it is time to poll some, and name them, the longest due first."""
         while True:
-            now = _now()
-            watched = self._watched.values()
-            if due := [one for one in watched if self._due_at(one) <= now]:
+            now, watched = _now(), self._watched.values()
+            by = now if self._pace.resumes_at <= now else -math.inf
+            if due := [one for one in watched if one.next_poll_at <= by or one.poll_by <= now]:
                 return [one.id for one in sorted(due, key=lambda one: one.next_poll_at)]
             self._joined.clear()
             self._wakes_at = min(map(self._due_at, watched), default=now + 3600)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from airflow_provider.exceptions import ComplianceIngestError, ComplianceInputError, FailureKind
@@ -121,9 +121,9 @@ class Document(Item):
 
     def reset(self) -> Self:
         """Return the same document with everything still to do."""
-        return replace(
-            super(Document, self).reset(), _address=self._address, _listed_version=self._listed_version
-        )
+        again = super(Document, self).reset()
+        again.set_address(self.address, self._listed_version)
+        return again
 
 
 _COLUMNS = {column.name: column for column in fields(Document) if column.metadata}
