@@ -80,7 +80,8 @@ class Diagnosis:
         with ComplianceClient(quick, shared=SharedState(quick)) as self.client:
             yield from self._check_login()
             yield from check("frameworks", self._list_frameworks, is_timed=True)
-            yield from check("application info", self._get_info, is_timed=True)
+            info = self.client.get_application_info
+            yield from check("application info", lambda: f"{len(info())} fields", is_timed=True)
             yield from check("assessments", self._get_assessment, is_timed=True)
             yield from check("batch status", self._try_batch, is_timed=True)
 
@@ -198,9 +199,6 @@ class Diagnosis:
             if error.status in (404, 405):
                 advice = "check the path of the base URL (host) of the connection"
                 raise StopError(f"{advice}. {refused}") from None
-
-    def _get_info(self) -> str:
-        return f"{len(self.client.get_application_info())} fields"
 
     def _get_assessment(self) -> str:
         path = self.client.settings.endpoints.assessment_status

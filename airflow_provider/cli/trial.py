@@ -91,7 +91,7 @@ class Trial:
         is_read, has_fitted = True, False
         try:
             yield from check("submit", self._submit, is_needed=True)
-            yield from self._wait("job", self._poll_job, self._fetch_text)
+            yield from self._wait("job", lambda: self.client.get_status(self.ids["job"]), self._fetch_text)
             yield from check("batch of one", self._get_batch)
             yield from check("list of frameworks", self._list_frameworks)
             if self._framework:
@@ -189,9 +189,6 @@ class Trial:
             time.sleep(POLL_SECONDS)
 
     # -- content
-
-    def _poll_job(self) -> ContentJob:
-        return self.client.get_status(self.ids["job"])
 
     def _fetch_text(self) -> Said:
         text = self.client.get_content(self.ids["job"])

@@ -163,17 +163,16 @@ class Poller:
         """Wait until it is time to poll some, and name them, the longest due first."""
         while True:
             now, watched = _now(), self._watched.values()
-            by = now if self._pace.resumes_at <= now else -math.inf
+            paused = self._pace.resumes_at
+            by = now if paused <= now else -math.inf
             if due := [one for one in watched if one.next_poll_at <= by or one.poll_by <= now]:
                 return [one.id for one in sorted(due, key=lambda one: one.next_poll_at)]
             self._joined.clear()
-            self._wakes_at = min(map(self._due_at, watched), default=now + 3600)
+            due_at = (min(max(one.next_poll_at, paused), one.poll_by) for one in watched)
+            self._wakes_at = min(due_at, default=now + 3600)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._wakes_at - now):
                     await self._joined.wait()
-
-    def _due_at(self, one: PollState) -> float:
-        return min(max(one.next_poll_at, self._pace.resumes_at), one.poll_by)
 
     async def _poll(self, ids: list[str]) -> None:
         """Poll these and all urgent jobs in one round."""

@@ -265,7 +265,7 @@ class Pipeline(Generic[I]):
     async def work(self) -> None:
         """Process items, forever."""
         while True:
-            await self.wait_until(self._can_take)
+            await self.wait_until(lambda: bool(self._results) or self._can_send())
             item = self._take()
             state = item.state
             if not self.is_past_deadline and (delay := self.retries.pause_seconds(state)):
@@ -278,9 +278,6 @@ class Pipeline(Generic[I]):
                 self.sends_in_flight -= state is not READY
                 self.active_at = self._run.clock()
                 self.has_changed.set()
-
-    def _can_take(self) -> bool:
-        return bool(self._results) or self._can_send()
 
     def _can_send(self) -> bool:
         """Return whether an item waits to be sent, with room for its job."""

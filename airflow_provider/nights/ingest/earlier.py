@@ -159,7 +159,7 @@ class EarlierDocuments:
                 is_same = reason is None or (reason is Outdated.GONE and document.state is SKIPPED)
                 if not text or not is_same:
                     documents[number] = document.reset()
-                elif not _has_same_text(document, text):
+                elif any(getattr(document, name) != getattr(text, name) for name in TEXT_FIELDS):
                     documents[number] = text
                     decided.append(text)
             elif reason is Outdated.TEXT:
@@ -370,10 +370,6 @@ async def _find_unknown(client: AsyncComplianceClient, uuids: Collection[str], l
         left = [uuid for uuid, error in errors.items() if isinstance(error, ComplianceNotFoundError)]
     records = {uuid: found for uuid, found in found.items() if not isinstance(found, ComplianceError)}
     return {uuid for uuid, record in records.items() if record["status"] == UNKNOWN}
-
-
-def _has_same_text(one: Document, other: Document) -> bool:
-    return all(getattr(one, name) == getattr(other, name) for name in TEXT_FIELDS)
 
 
 def _source_with_text(row: Row) -> Any:

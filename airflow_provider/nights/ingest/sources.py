@@ -151,7 +151,7 @@ def _expand(
     if is_pattern or source.endswith("/"):
         location.check_absolute("source")
         is_empty = True
-        listed = _files_matching(location) if is_pattern else _documents_below(location)
+        listed = _files_matching(location) if is_pattern else _select(location, _own_path(location), None)
         with storage_errors(location, "searched"):
             for uri, info in listed:
                 is_empty = False
@@ -252,11 +252,6 @@ def _files_matching(pattern: Location) -> Iterator[Listed]:
     # Only a flat listing shows keys with an empty part, such as `a//b`.
     depth = None if "**" in rest or "//" in pattern.path else rest.count("/") + 1
     yield from _select(pattern, root, depth, wanted, endings=("",))
-
-
-def _documents_below(folder: Location) -> Iterator[Listed]:
-    """Return all documents below a folder."""
-    return _select(folder, _own_path(folder), None)
 
 
 def _split_pattern(fs: Any, path: str) -> tuple[str, str]:

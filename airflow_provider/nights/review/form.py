@@ -88,7 +88,11 @@ class Form:
             night = f"{day.day} {day:%b}"
         about = ", ".join(filter(None, [self.document, self.common("framework")]))
         of = ", ".join(filter(None, [part and f"form {part}", night and f"night of {night}"]))
-        counted = re.sub(r"^(\d+) (worse|better)", _count_verdicts, self._counted)
+        counted = re.sub(
+            r"^(\d+) (worse|better)",
+            lambda found: f"{plural(int(found[1]), 'verdict')} {found[2]}",
+            self._counted,
+        )
         return to_line(f"{about}: {counted}{of and f' ({of})'}", MAX_TITLE_CHARS)
 
     @property
@@ -258,10 +262,6 @@ class Form:
                 "decisions on them are recorded for the verdicts that it showed, and not sent."
             )
         return decisions, warnings
-
-
-def _count_verdicts(found: re.Match[str]) -> str:
-    return f"{plural(int(found[1]), 'verdict')} {found[2]}"
 
 
 def list_demands(frameworks: Iterable[Framework]) -> dict[tuple[str, str], str]:
