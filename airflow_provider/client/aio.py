@@ -108,8 +108,9 @@ class AsyncComplianceClient(BaseClient):
             try:
                 return await self.run(endpoints.submit_file(upload))
             finally:
-                # Do not wait for a hanging read: the file is closed when it returns.
-                await _wait(thread.submit(upload.close), CLOSE_SECONDS)
+                if upload.content is None:
+                    # Do not wait for a hanging read: the file is closed when it returns.
+                    await _wait(thread.submit(upload.close), CLOSE_SECONDS)
 
     async def get_status(self, uuid: str) -> ContentJob:
         """Get the status of one job."""

@@ -167,6 +167,7 @@ class Exchange(Generic[T]):
             body = urlencode({name: reveal(value) for name, value in call.form.items()}).encode()
         elif body is not None and not isinstance(body, bytes):
             headers["Content-Type"] = body.content_type
+            body = body.content or body
         if body is not None:
             headers["Content-Length"] = str(len(body) if isinstance(body, bytes) else body.length)
         if call.basic_auth:

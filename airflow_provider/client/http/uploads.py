@@ -59,10 +59,11 @@ FileSource: TypeAlias = str | os.PathLike[str] | StoredFile | IO[bytes]
 
 
 class MultipartUpload:
-    """An open PDF or DOCX file as a multipart form with a single part `file`; close it after use.
+    """A PDF or DOCX file as a multipart form with a single part `file`; close it unless it is in `content`.
 
     :param file: a path, a `StoredFile`, or an open, seekable binary file (read from its current position, and
-        left open there); its `record_read(size, sha256)` is called before (with "") and after each read
+        left open there); its `record_read(size, sha256)` is called before (with "") and after each read.
+        A small one is read once, and at once
     :param file_name: the name sent to the service; by default the file's own
     :param thread: reads the file, for all requests that send it
     """
@@ -79,17 +80,21 @@ class MultipartUpload:
             self.name = _safe_name(file_name or own_name) or (
                 "document.pdf" if self.media_type == PDF else "document.docx"
             )
+            boundary = secrets.token_hex(16)
+            self.content_type = f"multipart/form-data; boundary={boundary}"
+            self._head = (
+                f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{self.name}"\r\n'
+                f"Content-Type: {self.media_type}\r\n\r\n"
+            ).encode()
+            self._tail = f"\r\n--{boundary}--\r\n".encode()
+            self.length = len(self._head) + self.size + len(self._tail)
+            self.content: bytes | None = None
+            if self.length <= UPLOAD_CHUNK_BYTES:
+                self.content = b"".join(self.chunks())
+                self.close()
         except BaseException:
             self.close()
             raise
-        boundary = secrets.token_hex(16)
-        self.content_type = f"multipart/form-data; boundary={boundary}"
-        self._head = (
-            f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{self.name}"\r\n'
-            f"Content-Type: {self.media_type}\r\n\r\n"
-        ).encode()
-        self._tail = f"\r\n--{boundary}--\r\n".encode()
-        self.length = len(self._head) + self.size + len(self._tail)
 
     def chunks(self) -> Iterator[bytes]:
         """Read the whole form once, from its start; a file that became shorter is an error."""

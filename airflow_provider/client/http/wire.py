@@ -60,6 +60,7 @@ class Body(Protocol):
 
     content_type: str
     length: int
+    content: bytes | None  # all of it, if it is small
     thread: Any  # a DaemonThread, which reads it
 
     def chunks(self) -> Iterator[bytes]:
