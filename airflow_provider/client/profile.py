@@ -123,12 +123,9 @@ class Profile:
                 record[name] = self._convert(found[0], done)
         for name in WORDS:
             if isinstance(said := record.get(name), str | int | float):
-                record[name] = self._meaning(name, said)
+                known = (name, str(said).strip().casefold())
+                record[name] = next((meaning for *word, meaning in self.words if (*word,) == known), said)
         return done.setdefault(id(value), record)
-
-    def _meaning(self, name: str, said: Any) -> Any:
-        text = str(said).strip().casefold()
-        return next((meaning for kind, word, meaning in self.words if (kind, word) == (name, text)), said)
 
 
 def look_up(record: dict[str, Any], path: str) -> Any:

@@ -84,6 +84,12 @@ def safe(value: str, default: str = "unnamed") -> str:
     return _shorten(text.strip(" ."), _MAX_VALUE_BYTES, value) or default
 
 
+def safe_distinct(value: str, default: str = "unnamed") -> str:
+    """Turn any text into one path component that no other text becomes."""
+    name = safe(value, default)
+    return name if name == value else f"{name}~{digest(value)}"
+
+
 def task_path(ti: Any) -> str:
     """Name a folder that no other task instance has; all attempts of this one share it.
 

@@ -273,7 +273,7 @@ def test_a_throttling_pauses_all_for_an_hour_at_most() -> None:
 
 
 class Form:
-    content_type, length = "multipart/form-data; boundary=b", 123
+    content_type, length, content = "multipart/form-data; boundary=b", 123, None
 
     def chunks(self) -> Iterator[bytes]:
         yield b""

@@ -62,7 +62,7 @@ class CsvTables:
         """Add rows with all columns of findings."""
         for framework, group in groupby(rows, lambda row: str(row["framework"])):
             if framework not in self.files:
-                name = _file_name(framework)
+                name = names.safe_distinct(framework, "framework")
                 if name.casefold() in self._names:
                     name = f"{name}~{names.digest(framework)}"
                 self._names.add(name.casefold())
@@ -168,12 +168,6 @@ def _clean(name: str, value: Any) -> Any:
     if name in PARSERS:
         return PARSERS[name](value)
     return None if value is None else str(value).encode("utf-8", "backslashreplace").decode()
-
-
-def _file_name(framework: str) -> str:
-    """Name a file after a framework; different frameworks never share one."""
-    name = names.safe(framework, "framework")
-    return name if name == framework else f"{name}~{names.digest(framework)}"
 
 
 def copy_csv(old: Path, new: Path, left_out: Collection[str]) -> int:

@@ -172,7 +172,7 @@ class RetryTracker:
         if error.transient:
             if are_many and errors.count <= MAX_TRIES:
                 raise error
-        elif (are_many or not self._has_anything_worked) and (
+        elif (are_many or not any(step.has_worked for step in self._steps.values())) and (
             now - state.failing_since >= rules.REFUSAL_SECONDS
         ):
             error.transient = state.has_worked
@@ -202,10 +202,6 @@ class RetryTracker:
             return step is READY and not self._step(step).has_worked
         is_setup = isinstance(error, (ComplianceTlsError, ComplianceSupersededError)) and not error.transient
         return is_setup or rules.is_refused_login(error)
-
-    @property
-    def _has_anything_worked(self) -> bool:
-        return any(step.has_worked for step in self._steps.values())
 
     def _step(self, step: Hashable) -> _Step:
         return self._steps.setdefault(step, _Step())

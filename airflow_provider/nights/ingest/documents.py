@@ -219,9 +219,7 @@ def text_name(document: Document, template: str) -> str:
     if "source_hash" in used:
         values["source_hash"] = names.digest(document.source)
     if "uuid" in used:
-        # Ids that are not uuids must not become equal by being made safe.
-        uuid, safe_uuid = document.job_id, names.safe(document.job_id)
-        values["uuid"] = uuid if safe_uuid == uuid else f"{safe_uuid}~{names.digest(uuid)}"
+        values["uuid"] = names.safe_distinct(document.job_id)
     return names.fill_in(template, values)
 
 
