@@ -130,7 +130,7 @@ class Service:
         module = f"benchmarks.{Path(prepare.__code__.co_filename).stem}"  # not __main__
         command = [sys.executable, "-W", "ignore", "-m", "benchmarks.harness", module, prepare.__name__]
         done = subprocess.run(
-            [*command, json.dumps(arguments, default=str)],
+            command, input=json.dumps(arguments, default=str),  # may be too long for the command line
             env=environment | self.environment, stdout=subprocess.PIPE, text=True, check=True,
         )  # fmt: skip
         result, after = Result(**json.loads(done.stdout.splitlines()[-1])), self.counters()
@@ -273,7 +273,7 @@ def main() -> None:
     """Serve, or do some work and print what it took."""
     if sys.argv[1] == "serve":
         return serve(sys.argv[2])
-    imported, work = getattr(import_module(sys.argv[1]), sys.argv[2])(*json.loads(sys.argv[3]))
+    imported, work = getattr(import_module(sys.argv[1]), sys.argv[2])(*json.load(sys.stdin))
     result = timed(work)
     result.memory = mib("VmHWM") - imported
     print(json.dumps(vars(result)))

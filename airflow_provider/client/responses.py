@@ -36,6 +36,8 @@ def read_nothing(response: HttpResponse) -> None:
 
 def read_object(response: HttpResponse, *, strict: bool = True) -> dict[str, Any]:
     """Read a JSON object; unless `strict`, anything else counts as an empty one."""
+    if not (strict or response.body):  # as that of a 303
+        return {}
     try:
         value = response.json()
         if isinstance(value, dict):

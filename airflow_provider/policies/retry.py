@@ -64,15 +64,15 @@ class ComplianceRetryPolicy(RetryPolicy):
         if not error.transient:
             return RetryDecision.fail(f"A retry would fail the same way: {type(error).__name__}")
         if isinstance(error, ComplianceHttpError) and error.retry_after is not None:
-            delay = timedelta(seconds=min(error.retry_after, self.max_delay.total_seconds()))
-            return RetryDecision.retry(
-                _add_jitter(delay), f"The service asks to wait {error.retry_after:.0f} s"
-            )
-        if isinstance(error, ComplianceConnectionError | ComplianceServerError | ComplianceThrottledError):
-            doubled = self.outage_delay.total_seconds() * 2 ** min(max(try_number, 1) - 1, 20)
-            delay = timedelta(seconds=min(doubled, self.max_delay.total_seconds()))
-            return RetryDecision.retry(_add_jitter(delay), f"The service is down: {type(error).__name__}")
-        return RetryDecision.default()
+            seconds, reason = error.retry_after, f"The service asks to wait {error.retry_after:.0f} s"
+        elif isinstance(error, ComplianceConnectionError | ComplianceServerError | ComplianceThrottledError):
+            seconds = self.outage_delay.total_seconds() * 2 ** min(max(try_number, 1) - 1, 20)
+            reason = f"The service is down: {type(error).__name__}"
+        else:
+            return RetryDecision.default()
+        jitter = 1 + JITTER_FRACTION * random.random()  # noqa: S311 - to spread load, not for secrets
+        delay = jitter * timedelta(seconds=min(seconds, self.max_delay.total_seconds()))
+        return RetryDecision.retry(delay, reason)
 
     def serialize(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -93,7 +93,3 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(error))
         yield error
         error = error.__cause__
-
-
-def _add_jitter(delay: timedelta) -> timedelta:
-    return delay * (1 + JITTER_FRACTION * random.random())  # noqa: S311 - to spread load, not for secrets

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
@@ -108,7 +109,7 @@ class RetryTracker:
         self._is_last_attempt = is_last_attempt
         self._answered_at = -math.inf
         self._errors: dict[tuple[Hashable, str], _ItemErrors] = {}
-        self._steps: dict[Hashable, _Step] = {}
+        self._steps: defaultdict[Hashable, _Step] = defaultdict(_Step)
 
     def record_success(self, step: Hashable, key: str, started_at: float) -> list[str]:
         """Record that a step which was started at that time succeeded.
@@ -116,7 +117,7 @@ class RetryTracker:
         :return: items that need not wait any longer: they met an outage, which is over
         """
         self._errors.pop((step, key), None)
-        waiting = self._errors.items() if self._step(step).failing_since is not None else ()
+        waiting = self._errors.items() if self._steps[step].failing_since is not None else ()
         # No other item succeeded since their first error; otherwise they would be given up by now.
         late = [
             at
@@ -125,7 +126,7 @@ class RetryTracker:
         ]
         for at in late:
             del self._errors[at]
-        last = self._step(step).last_success_at
+        last = self._steps[step].last_success_at
         last = started_at if last is None else max(started_at, last)
         self._steps[step] = _Step(has_worked=True, last_success_at=last)
         self.record_answer()
@@ -137,7 +138,7 @@ class RetryTracker:
 
     def record_earlier_success(self, step: Hashable) -> None:
         """Record that a step succeeded in an earlier attempt."""
-        self._step(step).has_worked = True
+        self._steps[step].has_worked = True
 
     @property
     def has_any_success(self) -> bool:
@@ -146,7 +147,7 @@ class RetryTracker:
 
     def pause_seconds(self, step: Hashable) -> float:
         """Return for how many seconds no item should try a step, because all are refused."""
-        return max(0.0, self._step(step).held_until - self._clock())
+        return max(0.0, self._steps[step].held_until - self._clock())
 
     def next_delay(self, step: Hashable, key: str, error: ComplianceError) -> float | None:
         """Return in how many seconds to retry, or None to give the item up.
@@ -159,7 +160,7 @@ class RetryTracker:
             raise error
         if not _is_retryable(step, error):
             return None
-        now, state = self._clock(), self._step(step)
+        now, state = self._clock(), self._steps[step]
         errors = self._errors.setdefault((step, key), _ItemErrors(now, now))
         errors.count += 1
         # An answer from before the previous error may have been sent before the service went away.
@@ -199,12 +200,9 @@ class RetryTracker:
     def _concerns_all(self, step: Hashable, error: ComplianceError) -> bool:
         """Return whether all items would meet an error."""
         if isinstance(error, ComplianceStorageDeniedError):
-            return step is READY and not self._step(step).has_worked
+            return step is READY and not self._steps[step].has_worked
         is_setup = isinstance(error, (ComplianceTlsError, ComplianceSupersededError)) and not error.transient
         return is_setup or rules.is_refused_login(error)
-
-    def _step(self, step: Hashable) -> _Step:
-        return self._steps.setdefault(step, _Step())
 
 
 def _is_retryable(step: Hashable, error: ComplianceError) -> bool:

@@ -54,10 +54,11 @@ class Progress:
         """Return the progress as one line."""
         counts, done = self._counts, self._counts.done
         rate = (done - self._done_before) / max(time.monotonic() - self._since, 0.001)
-        left = f", about {_duration((self._total - done) / rate)} left" if rate and done < self._total else ""
+        seconds = (self._total - done) / rate if rate else 0
         return (
             f"{done:,} of {self._total:,} {self._noun}: {counts[COMPLETED]:,} completed, "
-            f"{counts[FAILED]:,} failed, {counts[SKIPPED]:,} skipped; {rate:.1f}/s{left}"
+            f"{counts[FAILED]:,} failed, {counts[SKIPPED]:,} skipped; {rate:.1f}/s"
+            f"{f', about {format_duration(seconds)} left' if seconds else ''}"
         )
 
 
@@ -87,7 +88,8 @@ class RetryLog:
         self._waves.clear()
 
 
-def _duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
+    """Return a number of seconds for a sentence."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 

@@ -20,7 +20,7 @@ from airflow_provider.exceptions import (
     FailureKind,
 )
 from airflow_provider.nights.bulk.backoff import HOLD_CHECK_SECONDS, AdaptiveLimiter, RetryTracker
-from airflow_provider.nights.bulk.counts import Counts, RetryLog
+from airflow_provider.nights.bulk.counts import Counts, RetryLog, format_duration
 from airflow_provider.nights.bulk.items import (
     COMPLETED,
     FAILED,
@@ -179,8 +179,7 @@ class Pipeline(Generic[I]):
 
     def fail_stuck(self, job_id: str) -> None:
         """Give up a job that was stuck twice or is replaced, and its items."""
-        seconds = self._run.job_seconds
-        limit = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+        limit = format_duration(self._run.job_seconds)
         for item in self.jobs.pop(job_id, []):
             error = f"Stuck for {limit}, and {limit} more after the service was asked to process it again"
             error = f"{error}: {item.last_error}" if item.last_error else f"{error}."
