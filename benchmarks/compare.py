@@ -45,6 +45,8 @@ def main(arguments: Sequence[str] = ()) -> int:
     """Measure both commits and print the table."""
     base, *rest = arguments
     chosen = options(rest, __doc__, only=list(SCENARIOS), rounds=3, scale=1.0)
+    if not SCENARIOS.keys() >= set(chosen.only):
+        sys.exit(f"Choose from {', '.join(SCENARIOS)}.")
     with tempfile.TemporaryDirectory(prefix="base-") as folder:
         archive = subprocess.run(
             ["git", "archive", base, "airflow_provider"], cwd=ROOT, capture_output=True, check=True
