@@ -23,7 +23,7 @@ from airflow_provider.waiting.waits import cancel, wait
 # Airflow 3.3 calls `on_kill` of a trigger. Not needed when 3.3 is the oldest supported version.
 TRIGGER_HAS_ON_KILL = hasattr(BaseTrigger, "on_kill")
 # For Airflow to say whether the task ended: a triggerer that just started may need over half a minute for its
-# first answer. Longer than the 30 s after which Airflow loses patience with a killed trigger, which goes on.
+# first answer. Longer than the 30 s after which Airflow stops waiting for a killed trigger, which continues.
 ANSWER_SECONDS = 300.0
 
 

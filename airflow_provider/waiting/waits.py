@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CANCEL_CONCURRENCY = 8
 CLOCK_CHECK_SECONDS = 30.0  # between looks at the clock of the service
 CLOCK_TOLERANCE_SECONDS = 30.0  # for the service's clock, if nothing waited as long yet
-CANCEL_SECONDS = 25.0
+CANCEL_SECONDS = 25.0  # for all cancels of a killed wait: Airflow ends a killed worker after 60
 STOP_SECONDS = 10.0  # before Airflow stops a task by its `execution_timeout`, to end it in order
 EVENT_GRACE_SECONDS = 120.0  # after our own deadline, for the trigger's event to arrive
 
