@@ -13,8 +13,9 @@ PACKAGE = Path(__file__).parents[1] / "airflow_provider"
 # without a night, damaged tables (105); blocks of findings, listings in all stores (97); the morning
 # message, a limit of submits, a sample (310); a payload that does not say which framework is meant (17);
 # errors that name both connections (14); jobs that shards share (29). From 30,823 by kinds of failures,
-# limits for each group of them, what a retry does not send again, and the largest file (221).
-MAX_LINES = 31_044
+# limits for each group of them, what a retry does not send again, and the largest file (221); answers to
+# submits that are in flight when an error ends an attempt (16).
+MAX_LINES = 31_060
 
 
 def test_package_does_not_outgrow_its_limit() -> None:

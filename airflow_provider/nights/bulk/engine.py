@@ -37,6 +37,7 @@ IDLE_BEFORE_DEFER_SECONDS = 10.0
 CLOCK_CHECK_SECONDS = 1.0
 GRACE_SECONDS = 60.0  # after the deadline, to poll once more and to fetch completed results
 SUBMIT_GRACE_SECONDS = 5.0  # for submits in flight: otherwise their jobs would be unknown
+ERROR_GRACE_SECONDS = 30.0  # likewise, if an error ends the attempt long before its deadline
 CANCEL_SECONDS = 15.0  # to cancel jobs; Airflow gives a killed task little time
 
 
@@ -204,18 +205,18 @@ class BulkEngine(Generic[I]):
         background: list[Coroutine[Any, Any, Any]] = [
             self._run.checkpoint.run_writer(),
             progress.run(),
-            pipeline.receive(),
-            self._end_stuck(),
+            self._settle(pipeline.receive),
+            self._settle(self._end_stuck),
         ]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(coroutine) for coroutine in background]
-            tasks += [group.create_task(pipeline.work()) for _ in range(concurrency)]
+            tasks += [group.create_task(self._settle(pipeline.work)) for _ in range(concurrency)]
             try:
                 if await self._reaches_deadline():
                     self._end_attempt()
                     pipeline.on_deadline()
                     # Submits that stall keep their workers.
-                    tasks += [group.create_task(pipeline.work()) for _ in range(concurrency)]
+                    tasks += [group.create_task(self._settle(pipeline.work)) for _ in range(concurrency)]
                     await self._finish_late()
             except asyncio.CancelledError:
                 ended = (task for task in tasks if task.done() and not task.cancelled())
@@ -226,6 +227,20 @@ class BulkEngine(Generic[I]):
                 raise
             for task in tasks:
                 task.cancel()
+
+    async def _settle(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do some work; before its error ends all other work, wait for the answers to submits in flight."""
+        pipeline = self._pipeline
+        try:
+            await work()
+        except ComplianceSupersededError:
+            raise
+        except Exception:
+            pipeline.is_ending = True
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ERROR_GRACE_SECONDS):
+                    await pipeline.wait_until(lambda: not pipeline.sends_in_flight)
+            raise
 
     def _end_attempt(self) -> None:
         """Leave jobs in flight to the next attempt, if any: only the time of this one is over."""

@@ -80,6 +80,7 @@ class Pipeline(Generic[I]):
         self.retries = RetryTracker(run.concurrency, run.clock, is_last_attempt=run.is_last_attempt)
         self.retry_log = RetryLog(steps.noun, run.log)
         self.is_past_deadline = False  # from the deadline on only results are fetched
+        self.is_ending = False  # from an error that all items would meet, nothing more is begun
         self.has_changed = asyncio.Event()
         self.sends_in_flight = 0
         self.active_at = run.clock()
@@ -342,7 +343,7 @@ class Pipeline(Generic[I]):
         """Submit an item, or have its job processed again; the returned future waits for the journal."""
         state, is_retry = item.state, item.state is not PENDING
         async with self._limiter:
-            if self.is_past_deadline:
+            if self.is_past_deadline or self.is_ending:
                 return None
             try:
                 record = await (self._steps.retry if is_retry else self._steps.submit)(item)

@@ -290,6 +290,16 @@ def test_error_of_all_items_has_one_traceback_and_logs_the_retries(
     ]
 
 
+def test_an_outage_that_ends_the_attempt_loses_no_submit_in_flight(night: Night) -> None:
+    """A submit of a healthy service counts, and nothing else is begun while its answer is awaited."""
+    away = [str(number) for number in range(30)]
+    night.script({"slow": {}}, {"submit slow": [20.0]} | {f"submit {key}": [AWAY] * 9 for key in away})
+    with pytest.raises(exc.ComplianceServerError):
+        night.run(Item("slow"), *map(Item, away), concurrency=5)
+    assert [record["key"] for record in night.journal.records if record.get("job_id")] == ["slow"]
+    assert len(night.steps.of("submit")) == 16
+
+
 def test_all_items_continue_when_one_of_them_succeeds_after_an_outage(night: Night) -> None:
     steps = {f"submit {key}": [AWAY, AWAY, AWAY, 4.0 if key == "c" else AWAY] for key in "abc"}
     night.script({key: {0: DONE} for key in "abc"}, steps)
